@@ -3,7 +3,7 @@
 //! Owns nothing that is an agent's own. Must not be part of the product.
 
 #[cfg(test)]
-pub(super) mod replay;
+mod replay;
 
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
@@ -12,6 +12,9 @@ use agentd_core::worker::Prompt;
 #[cfg(test)]
 use agentd_core::worker::{Reply, WorkerCommand};
 use agentd_protocol::JobId;
+
+#[cfg(test)]
+pub(super) use replay::{Record, Recorded, Replay, load};
 
 /// A process with nothing chosen.
 pub(super) fn spawn() -> Spawn {

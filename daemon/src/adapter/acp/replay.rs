@@ -8,10 +8,9 @@ use agentd_core::worker::{Reply, WorkerCommand};
 use serde_json::json;
 
 use super::*;
-use crate::adapter::testing::replay::{self, Record, Recorded};
-use crate::adapter::testing::{self, answer, cancel, prompt};
+use crate::adapter::testing::{self, Record, Recorded, answer, cancel, prompt};
 
-pub(super) type Replay = replay::Replay<Acp>;
+pub(super) type Replay = testing::Replay<Acp>;
 
 #[derive(Default)]
 pub(in crate::adapter) struct Client {
@@ -101,7 +100,7 @@ impl Replay {
     pub(super) fn of(file: &str) -> Vec<Self> {
         let mut replays: Vec<Self> = Vec::new();
         let mut session: Option<String> = None;
-        for record in replay::load(format!("acp/{file}")) {
+        for record in testing::load(format!("acp/{file}")) {
             if record.ours && record.value["method"] == "initialize" {
                 replays.push(Self::new(Acp::new(&spawn(session.as_deref()))));
             }

@@ -8,10 +8,9 @@ use agentd_core::worker::WorkerCommand;
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
-use crate::adapter::testing::replay::{self, Record, Recorded};
-use crate::adapter::testing::{self, prompt, spawn};
+use crate::adapter::testing::{self, Record, Recorded, prompt, spawn};
 
-pub(super) type Replay = replay::Replay<Claude>;
+pub(super) type Replay = testing::Replay<Claude>;
 
 #[derive(Default)]
 pub(in crate::adapter) struct Client {
@@ -84,7 +83,7 @@ impl Replay {
     /// A new process and a recording that is not begun.
     pub(super) fn of(name: &str) -> Self {
         let mut replay = Self::bare();
-        replay.records = replay::load(format!("claude/{name}.jsonl"));
+        replay.records = testing::load(format!("claude/{name}.jsonl"));
         replay
     }
 

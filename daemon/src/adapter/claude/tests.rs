@@ -7,8 +7,7 @@ use agentd_protocol::line::{CostStatus, Level};
 use super::replay::{CANCEL, Replay, steer};
 use super::*;
 use crate::adapter::Adapter as _;
-use crate::adapter::testing::replay::Record;
-use crate::adapter::testing::{answer, compact, prompt, spawn};
+use crate::adapter::testing::{Record, answer, compact, prompt, spawn};
 
 /// Did the agent say this?
 fn is(kind: &str) -> impl Fn(&Record) -> bool + use<'_> {

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 use agentd_core::worker::{Reply, Traits, WorkerCommand};
 
 use super::*;
-use crate::adapter::testing::replay::{self, Record, Recorded};
-use crate::adapter::testing::{self, answer, cancel, compact, prompt, steer};
+use crate::adapter::testing::{self, Record, Recorded, answer, cancel, compact, prompt, steer};
 
-pub(super) type Replay = replay::Replay<Codex>;
+pub(super) type Replay = testing::Replay<Codex>;
 
 #[derive(Default)]
 pub(in crate::adapter) struct Client {
@@ -130,7 +129,7 @@ impl Replay {
     /// A recording, to be played from its handshake on.
     pub(super) fn of(name: &str, resume: Option<&str>) -> Self {
         let mut replay = Self::bare(&spawn(resume));
-        replay.records = replay::load(format!("codex/0.169.0/{name}.jsonl"));
+        replay.records = testing::load(format!("codex/0.169.0/{name}.jsonl"));
         replay
     }
 

@@ -5,8 +5,7 @@ use agentd_protocol::line::CostStatus;
 
 use super::replay::{Replay, spawn};
 use super::*;
-use crate::adapter::testing::prompt;
-use crate::adapter::testing::replay::Record;
+use crate::adapter::testing::{Record, prompt};
 
 fn played(name: &str) -> Replay {
     Replay::of(name, None).play()

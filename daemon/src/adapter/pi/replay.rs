@@ -9,10 +9,9 @@ use std::path::Path;
 use agentd_core::worker::{Reply, WorkerCommand};
 
 use super::*;
-use crate::adapter::testing::replay::{self, Record, Recorded};
-use crate::adapter::testing::{answer, cancel, prompt, spawn};
+use crate::adapter::testing::{self, Record, Recorded, answer, cancel, prompt, spawn};
 
-pub(super) type Replay = replay::Replay<Pi>;
+pub(super) type Replay = testing::Replay<Pi>;
 
 /// Both dialects.
 pub(super) const DIALECTS: [&str; 2] = ["pi-0.73.1", "pi-1.5.2"];
@@ -65,7 +64,7 @@ pub(super) fn load(dialect: &str, number: &str) -> VecDeque<Record> {
     let files = std::fs::read_dir(fixtures.join(&folder)).unwrap();
     let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let name = names.find(|name| name.starts_with(&format!("{number}-")));
-    replay::load(folder.join(name.expect("a recording with this number")))
+    testing::load(folder.join(name.expect("a recording with this number")))
 }
 
 impl Recorded for Pi {
