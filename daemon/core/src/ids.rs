@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use agentd_protocol::JobId;
+
 /// One connection, numbered by the shell in the order of accepting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
@@ -32,4 +34,43 @@ pub struct Now {
     pub boot_ms: u64,
     /// Milliseconds since 1970; may jump.
     pub wall_ms: i64,
+}
+
+/// A resident session, by a number of this process: an unnamed one has no name before its commit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct SessionId(pub(crate) u64);
+
+/// One place in one job's lines; a connection may have several in the same job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct FollowId(pub(crate) u64);
+
+/// A question by its place among its job's, written `"j41-q1"`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct QuestionId {
+    pub(crate) job: JobId,
+    pub(crate) number: u64,
+}
+
+impl QuestionId {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (job, number) = text.split_once("-q")?;
+        let id = Self {
+            job: job.parse().ok()?,
+            number: number.parse().ok()?,
+        };
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl std::fmt::Display for QuestionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-q{}", self.job, self.number)
+    }
+}
+
+/// A slot's process: both numbers, so that a replaced one is never meant.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Process {
+    pub(crate) worker: WorkerId,
+    pub(crate) generation: Generation,
 }

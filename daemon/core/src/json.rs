@@ -1,7 +1,8 @@
 //! Small JSON values that the core keeps as text. Total: what isn't JSON becomes nothing.
 
 use agentd_protocol::request::Send;
-use agentd_protocol::serde_json::{self, Value};
+use agentd_protocol::serde_json;
+use agentd_protocol::serde_json::Value;
 
 /// A list of strings from its JSON text.
 pub(crate) fn strings(text: &str) -> Option<Vec<String>> {

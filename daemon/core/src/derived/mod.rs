@@ -1,0 +1,89 @@
+//! What follows from jobs and sessions, kept at hand so that no event walks over all of them.
+//!
+//! Owns nothing that is true by itself: `rules/derive.rs` brings it up to date after each event, for
+//! what that event changed. Must not decide anything by it.
+
+pub(crate) mod lanes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentd_protocol::JobId;
+
+use crate::agent::{Agent, Resume, Sessions};
+use crate::derived::lanes::Lanes;
+use crate::ids::{SessionId, TurnId};
+use crate::jobs::job::{Job, Phase};
+use crate::pool::fit::Reach;
+use crate::sessions::session::Session;
+
+/// Everything that follows.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Derived {
+    /// The next turn of each session that has one.
+    pub(crate) lanes: Lanes,
+    /// Turns that a worker has or is about to get, and those whose final line is on its way.
+    pub(crate) in_flight: BTreeSet<TurnId>,
+    /// Turns that aren't accepted yet.
+    pub(crate) pending: BTreeSet<TurnId>,
+    /// Sessions that wait for what a dead instance left.
+    pub(crate) gated: BTreeSet<SessionId>,
+    /// Turns that a job handed in and somebody waits for.
+    pub(crate) children: Children,
+    /// What the processes of an agent take.
+    pub(crate) reach: BTreeMap<String, Reach>,
+}
+
+/// Turns without an end that other jobs handed in, while their lines are followed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Children {
+    parents: BTreeMap<TurnId, JobId>,
+    of: BTreeSet<(JobId, TurnId)>,
+}
+
+impl Children {
+    /// A turn has become what it is: gone, if there is no job.
+    pub(crate) fn put(&mut self, turn: TurnId, job: Option<&Job>) {
+        let followed = |job: &&Job| !job.followers.is_empty() && job.phase != Phase::Finishing;
+        let parent = job.filter(followed).and_then(|job| job.terms.parent);
+        if let Some(before) = self.parents.remove(&turn) {
+            self.of.remove(&(before, turn));
+        }
+        if let Some(parent) = parent {
+            self.parents.insert(turn, parent);
+            self.of.insert((parent, turn));
+        }
+    }
+
+    /// Does anybody wait for a turn that this job handed in?
+    pub(crate) fn any_of(&self, job: JobId) -> bool {
+        let all = (job, TurnId(0))..=(job, TurnId(u64::MAX));
+        self.of.range(all).next().is_some()
+    }
+}
+
+/// Is it to be resumed in a process that is started for it?
+pub(crate) fn needs_its_own(agent: &Agent, session: &Session) -> bool {
+    agent.describe.sessions == Sessions::One
+        && agent.describe.resume == Resume::Native
+        && session.turns > 0
+        && session.native.is_some()
+}
+
+pub(crate) fn is_in_flight(job: &Job) -> bool {
+    job.process().is_some() || job.phase == Phase::Finishing
+}
+
+pub(crate) fn waits(job: &Job) -> bool {
+    matches!(
+        job.phase,
+        Phase::Pending { .. } | Phase::Queued | Phase::Held
+    )
+}
+
+pub(crate) fn keep<K: Ord>(set: &mut BTreeSet<K>, key: K, is_in: bool) {
+    if is_in {
+        set.insert(key);
+    } else {
+        set.remove(&key);
+    }
+}

@@ -1,0 +1,57 @@
+//! How much of a worker's names and ids is kept.
+//!
+//! Owns where they are cut: as they enter, so that every line they get into keeps its limit. Text
+//! and output have limits of their own.
+
+use agentd_protocol::limits::MAX_TOOL_OUTPUT;
+
+use crate::limits::NAME_BYTES;
+use crate::text::head_and_tail;
+use crate::worker::{Failure, Outcome, Steering, WorkerEvent};
+
+impl WorkerEvent {
+    /// Cuts names, ids and sentences that are too long for a line; says by how many bytes.
+    pub(crate) fn cut(&mut self) -> usize {
+        match self {
+            Self::ToolStarted { call, name, .. } => cut(call) + cut(name),
+            Self::ToolUpdated { call, .. } | Self::ToolEnded { call, .. } => cut(call),
+            Self::Other { kind, .. } => cut(kind),
+            Self::Steered {
+                steering: Steering::Refused(failure),
+                ..
+            }
+            | Self::Compacted {
+                result: Err(failure),
+            } => failure.cut(),
+            Self::Ended { outcome, .. } => outcome.cut(),
+            _ => 0,
+        }
+    }
+}
+
+impl Outcome {
+    fn cut(&mut self) -> usize {
+        let names = [&mut self.provider, &mut self.model, &mut self.cost.source];
+        let names: usize = names.into_iter().flatten().map(cut).sum();
+        names + self.result.as_mut().err().map_or(0, Failure::cut)
+    }
+}
+
+impl Failure {
+    fn cut(&mut self) -> usize {
+        let before = self.error.len();
+        let error = std::mem::take(&mut self.error);
+        self.error = head_and_tail(error, MAX_TOOL_OUTPUT).0;
+        before.saturating_sub(self.error.len()) + self.hint.as_mut().map_or(0, cut)
+    }
+}
+
+fn cut(name: &mut String) -> usize {
+    let before = name.len();
+    if before > NAME_BYTES {
+        name.truncate(name.floor_char_boundary(NAME_BYTES));
+        // What was cut away is given back.
+        name.shrink_to_fit();
+    }
+    before - name.len()
+}

@@ -1,0 +1,36 @@
+//! Lists that somebody asked for.
+//!
+//! Owns which there are. Must not know rows.
+
+use agentd_protocol::webhook::EndpointRow;
+use agentd_protocol::{Id, JobId};
+
+use crate::store::Query;
+
+/// Which list was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Jobs,
+    Usage,
+    Webhooks(Vec<EndpointRow>),
+    Sessions,
+    History {
+        session: String,
+    },
+    Message {
+        session: String,
+        job: JobId,
+    },
+    Backup,
+    Export,
+    /// Whether a question was asked that somebody answers.
+    Question(String),
+}
+
+/// One that waits until its reader has taken those before it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Lookup {
+    pub(crate) id: Option<Id>,
+    pub(crate) asked: Asked,
+    pub(crate) query: Query,
+}

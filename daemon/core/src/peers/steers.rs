@@ -1,0 +1,56 @@
+//! Messages to running turns that their agents have not taken yet.
+//!
+//! Owns the queue, and which session each connection sent to last. Must not know wires.
+
+use std::collections::BTreeMap;
+
+use agentd_protocol::{Id, JobId};
+
+use crate::ids::{ConnId, Process, SessionId, TurnId};
+
+/// One word on its way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SteerMessage {
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) turn: TurnId,
+    pub(crate) job: JobId,
+    pub(crate) told: Told,
+}
+
+/// Has its agent got it?
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// Not before the turn's first byte.
+    Not(String),
+    /// This process has, and said nothing of it so far. With what the turn's messages keep of it.
+    To(Process, String),
+}
+
+/// All of them, and which session each connection sent to last.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct SteerQueue {
+    pub(crate) waiting: BTreeMap<u64, SteerMessage>,
+    sent_to: BTreeMap<ConnId, SessionId>,
+}
+
+impl SteerQueue {
+    pub(crate) fn sent_to(&mut self, conn: ConnId, session: SessionId) {
+        self.sent_to.insert(conn, session);
+    }
+
+    pub(crate) fn last_session(&self, conn: ConnId) -> Option<SessionId> {
+        self.sent_to.get(&conn).copied()
+    }
+
+    pub(crate) fn forget_conn(&mut self, conn: ConnId) {
+        self.sent_to.remove(&conn);
+        // What is said is said; nobody hears what became of it.
+        self.waiting.retain(|_, word| word.conn != conn);
+    }
+
+    pub(crate) fn of_turn(&self, turn: TurnId) -> Vec<u64> {
+        let of_turn = self.waiting.iter().filter(|(_, word)| word.turn == turn);
+        of_turn.map(|(number, _)| *number).collect()
+    }
+}

@@ -1,0 +1,48 @@
+//! Requests whose answers wait for something to be done.
+//!
+//! Owns the data of each kind. What they wait for is in the rules.
+
+use std::collections::BTreeSet;
+
+use agentd_protocol::request::Ignored;
+use agentd_protocol::{Code, Id, JobId};
+
+use crate::ids::{ConnId, TurnId, WorkerId};
+
+/// An `abort` that waits until it is known which of its jobs exist, and until the marks of those are
+/// durable: what was aborted must not run after a crash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Aborting {
+    /// Who hears of it; `None` when that one has gone. The marks are written all the same.
+    pub(crate) asker: Option<(ConnId, Option<Id>)>,
+    pub(crate) pending: BTreeSet<TurnId>,
+    pub(crate) jobs: Vec<JobId>,
+    /// For so many of them the mark was asked for.
+    pub(crate) asked: usize,
+    /// Commits of marks that the store has not answered.
+    pub(crate) outstanding: usize,
+    /// What the store said to one that it did not take.
+    pub(crate) failed: Option<(Code, String)>,
+}
+
+/// A `dispatch` whose commit is outstanding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Dispatching {
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) ignored: Vec<Vec<Ignored>>,
+}
+
+/// A `restart_worker` that waits for its processes.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct RestartWait {
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) slots: BTreeSet<WorkerId>,
+}
+
+impl RestartWait {
+    pub(crate) fn id(&self) -> Option<Id> {
+        self.id.clone()
+    }
+}

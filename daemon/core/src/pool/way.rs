@@ -1,0 +1,33 @@
+//! The process that makes way for older turns of another agent, and looks for agents.
+//!
+//! Owns the data.
+
+use std::time::Duration;
+
+use agentd_protocol::Id;
+
+use crate::ids::{ConnId, WorkerId};
+
+/// The process that takes no new turns, so that an older one of another agent gets its room.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Way {
+    /// The one that does, or did last.
+    pub(crate) worker: Option<WorkerId>,
+    /// It does until then.
+    pub(crate) until: Option<Duration>,
+}
+
+/// The last look at which agents there are; the first one was at the start.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Look {
+    pub(crate) at: Duration,
+    pub(crate) outstanding: bool,
+}
+
+/// A session that its agent is shortening.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Compacting {
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) session: String,
+}

@@ -1,0 +1,152 @@
+//! The scheduler held against a walk over everything, for tests: what is kept at hand is what the
+//! walk finds, and no turn waits that could start.
+//!
+//! Owns that walk. Must not change anything; the daemon never calls it.
+
+use crate::derived::lanes::Lane;
+use crate::derived::{Derived, is_in_flight, keep, needs_its_own};
+use crate::ids::{SessionId, TurnId, WorkerId};
+use crate::jobs::job::Phase;
+use crate::outbox::timers::Timer;
+use crate::pool::fit::Fit;
+use crate::pool::slot::{Slot, SlotPhase};
+use crate::rules::choice::per_turn;
+use crate::state::State;
+
+impl State {
+    /// What is wrong, if anything is.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn audit(&self) -> Option<String> {
+        self.wrongly_derived().or_else(|| self.waits_in_vain())
+    }
+
+    /// How often a turn was looked at so far, whether it could start.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn looked(&self) -> u64 {
+        self.looked
+    }
+
+    fn wrongly_derived(&self) -> Option<String> {
+        let mut all = Derived {
+            reach: self.derived.reach.clone(),
+            ..Derived::default()
+        };
+        for (turn, job) in self.jobs.iter() {
+            keep(&mut all.in_flight, *turn, is_in_flight(job));
+            let pending = matches!(job.phase, Phase::Pending { .. });
+            keep(&mut all.pending, *turn, pending);
+            all.children.put(*turn, Some(job));
+        }
+        for (session, known) in self.sessions.iter() {
+            keep(&mut all.gated, *session, known.gate.is_some());
+            all.lanes.put(*session, self.next_of(*session));
+        }
+        (all != self.derived).then(|| format!("{:#?}\nshould be {all:#?}", self.derived))
+    }
+
+    fn waits_in_vain(&self) -> Option<String> {
+        if !self.mode.starts_turns() || self.timers.is_set(Timer::Schedule) {
+            return None;
+        }
+        let mut homeless = 0;
+        for (session, (turn, lane)) in self.derived.lanes.all() {
+            let found = match lane {
+                Lane::Held(worker) => self.vainly_held(*worker, *session, *turn),
+                Lane::Free(_) => self.vainly_free(*session, *turn, &mut homeless),
+            };
+            if let Some(why) = found {
+                return Some(format!("{turn:?} of {session:?} waits, but {why}"));
+            }
+        }
+        let over = self.processes() - self.settings.max_workers.min(self.processes());
+        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
+        let idle = |(worker, slot): (&WorkerId, &Slot)| {
+            slot.turns.is_empty() && slot.is_ready() && !self.compacting.contains_key(worker)
+        };
+        (homeless > leaves.count().saturating_sub(over) && self.slots.iter().any(idle))
+            .then(|| format!("{homeless} turns wait for room that an idle process has"))
+    }
+
+    fn vainly_held(&self, worker: WorkerId, session: SessionId, turn: TurnId) -> Option<String> {
+        let (known, job) = (self.sessions.get(&session)?, self.jobs.get(&turn)?);
+        let Some(slot) = self.slots.get(&worker) else {
+            return Some(format!("{worker:?} is gone"));
+        };
+        let agent = self.settings.agents.get(&slot.agent)?;
+        let serves = slot.serves(&Fit::of(agent, known, job));
+        // An older turn for which it has to be free is not overtaken. Its sessions may have come to it
+        // when it could do more, before it died.
+        let lane = Lane::Held(worker);
+        let older = self.derived.lanes.next_in(&lane, None);
+        let stands = older
+            .filter(|older| older.turn < turn)
+            .is_some_and(|older| {
+                let session = self.sessions.get(&older.session);
+                let known = session.zip(self.jobs.get(&older.turn));
+                known.is_some_and(|(session, job)| !slot.serves(&Fit::of(agent, session, job)))
+            });
+        let takes = self.takes_now(worker, slot) && (serves && !stands || slot.turns.is_empty());
+        (takes || slot.phase == SlotPhase::Failed).then(|| format!("{slot:?} could take it"))
+    }
+
+    fn vainly_free(
+        &self,
+        session: SessionId,
+        turn: TurnId,
+        homeless: &mut usize,
+    ) -> Option<String> {
+        let (known, job) = (self.sessions.get(&session)?, self.jobs.get(&turn)?);
+        let Some(agent) = self.settings.agents.get(&known.agent) else {
+            return Some("its agent is gone".to_owned());
+        };
+        let fit = Fit::of(agent, known, job);
+        if !per_turn(agent) {
+            let own = needs_its_own(agent, known);
+            let fits = |slot: &Slot| !own && slot.agent == agent.name && slot.serves(&fit);
+            let free = |slot: &Slot| fits(slot) && slot.room() > 0;
+            let asked = |slot: &Slot| free(slot) && slot.phase.is_probing();
+            let asks = self.slots.values().any(asked);
+            let now = |(worker, slot): &(&WorkerId, &Slot)| {
+                let at_once = !asks || !slot.is_asked_first(self.now.mono);
+                at_once && free(slot) && self.takes_now(**worker, slot)
+            };
+            if let Some((_, slot)) = self.slots.iter().find(now) {
+                return Some(format!("{slot:?} could take it"));
+            }
+            if asks {
+                return None;
+            }
+        }
+        if let Some(coming) = known.slot {
+            return self.vainly_held(coming, session, turn);
+        }
+        let health = self.health.get(&known.agent);
+        if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
+            return None;
+        }
+        if self.waits_for_word(agent, &fit).is_some() {
+            return None;
+        }
+        let own = needs_its_own(agent, known);
+        if !own && self.no_further_before(&known.agent, &fit).is_some() {
+            return None;
+        }
+        if per_turn(agent) && self.now.mono < self.next_spawn() {
+            return None;
+        }
+        if self.is_full() {
+            *homeless += 1;
+            return None;
+        }
+        Some("there is room for a process".to_owned())
+    }
+
+    fn takes_now(&self, worker: WorkerId, slot: &Slot) -> bool {
+        slot.is_ready()
+            && slot.has_room()
+            && slot.takes_turns()
+            && !self.compacting.contains_key(&worker)
+    }
+}

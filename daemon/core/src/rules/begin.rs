@@ -1,0 +1,401 @@
+//! A turn meets its process, and leaves it.
+//!
+//! Owns the step from *waits* to *runs*: reserved, marked, begun, or given back untouched. Which
+//! process it is, `pool.rs` has decided.
+
+use agentd_protocol::Code;
+use agentd_protocol::line::Context;
+use agentd_protocol::request::Send;
+
+use crate::agent::Resume;
+use crate::effect::{Effect, StopStage};
+use crate::ids::{Process, TurnId, WorkerId};
+use crate::jobs::job::Phase;
+use crate::jobs::said::Notice;
+use crate::log::What;
+use crate::outbox::awaiting::Awaiting;
+use crate::outbox::timers::Timer;
+use crate::pins;
+use crate::pool::slot::{Slot, SlotPhase};
+use crate::rules::choice::SAY_ITS_PATH;
+use crate::rules::clock::allowed;
+use crate::sessions::session::Session;
+use crate::state::State;
+use crate::store::Write;
+use crate::worker::{Failure, WorkerCommand};
+
+impl State {
+    /// Binds a turn to a process that has room.
+    pub(crate) fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
+        let session_id = self.jobs.get(&turn)?.session;
+        let slot = self.slots.get_mut(&worker)?;
+        slot.turns.insert(turn);
+        slot.sessions.insert(session_id);
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let session = self.sessions.get_mut(&session_id)?;
+        session.slot = Some(worker);
+        session.coming = false;
+        session.current = Some(turn);
+        session.queue.retain(|other| *other != turn);
+        self.timers.clear(Timer::Idle(worker));
+        self.timers.clear(Timer::Unused(session_id));
+        self.used(worker);
+        Some(process)
+    }
+
+    /// Undoes `reserve`: not a byte went to the process.
+    pub(crate) fn unplace(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let Some(process) = job.process() else { return };
+        let session_id = job.session;
+        if let Some(slot) = self.slots.get_mut(&process.worker) {
+            slot.turns.remove(&turn);
+        }
+        if let Some(session) = self.sessions.get_mut(&session_id)
+            && session.current == Some(turn)
+        {
+            session.current = None;
+            session.queue.push_front(turn);
+        }
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.phase = match &job.phase {
+                Phase::Pending { cancelled, .. } => Phase::Pending {
+                    placed: None,
+                    cancelled: *cancelled,
+                },
+                _ => Phase::Queued,
+            };
+        }
+        self.slot_freed(process.worker);
+    }
+
+    /// The same with a request that was read back, if it could be.
+    pub(crate) fn begin_with(
+        &mut self,
+        turn: TurnId,
+        process: Process,
+        given: Result<Send, String>,
+    ) {
+        match given {
+            Ok(given) => self.begin(turn, process, given),
+            Err(why) => {
+                self.unplace(turn);
+                let error = format!("the turn's request can't be read back: {why}");
+                self.fail(turn, Failure::new(Code::StoreFailed, error));
+            }
+        }
+    }
+
+    /// The *running* mark is durable: the first byte may go.
+    pub(crate) fn begin(&mut self, turn: TurnId, process: Process, given: Send) {
+        let current = self
+            .slots
+            .get(&process.worker)
+            .filter(|slot| slot.generation == process.generation);
+        let starts_now = current.is_some_and(|slot| slot.phase.is_spawning_per_turn());
+        if !starts_now && !current.is_some_and(Slot::is_ready) {
+            // It died meanwhile. Nothing was written, so waiting again is safe.
+            self.requeue_unstarted(turn);
+            return;
+        }
+        let Some((context, native)) = self.context_of(turn, process.worker) else {
+            return;
+        };
+        if let Some(failure) = self.unfit(turn, process.worker, context, &given) {
+            self.unplace(turn);
+            return self.fail(turn, failure);
+        }
+        if starts_now {
+            self.make_native(turn);
+        }
+        self.count_process(turn, process.worker);
+        self.waits_no_more(turn);
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&job.session) else {
+            return;
+        };
+        let since = *job.clock.get_or_insert(self.now.mono);
+        let until = since + allowed(job);
+        if until <= self.now.mono {
+            // It rang while the mark was on its way.
+            self.unplace(turn);
+            return self.never_ready(turn);
+        }
+        job.begin_again();
+        job.ran = true;
+        job.said.context = Some(context);
+        job.phase = Phase::Running { process };
+        job.said.started_at = Some(self.now.mono);
+        job.said.queued_for = self.now.mono.saturating_sub(job.accepted_at);
+        job.said.progress_at = self.now.mono;
+        session.open = true;
+        if let Some(slot) = self.slots.get(&process.worker) {
+            session.last = slot.fit.pins().into();
+        }
+        session.lost |= context == Context::Lost;
+        self.clocked.remove(&turn);
+        self.timers.set(Timer::Running(turn), until);
+        self.timers.set(
+            Timer::Stalled(turn),
+            self.now.mono + crate::limits::STALLED_AFTER,
+        );
+        let name = session.shown();
+        let prompt = job.prompt(turn, session, native.as_deref(), given);
+        if context == Context::Lost {
+            let session = name.clone();
+            self.write_lazily(Write::Lost { session });
+            self.forget_if_without_memory(turn, process.worker);
+            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
+        }
+        let Some(prompt) = prompt else { return };
+        if let Some(job) = self.jobs.get(&turn) {
+            let started = What::Started {
+                attempt: job.attempt,
+                queued_ms: crate::text::millis(job.said.queued_for),
+            };
+            self.log_job(turn, started);
+        }
+        if starts_now {
+            self.spawn_for_turn(process.worker, prompt);
+        } else {
+            let command = WorkerCommand::Prompt(Box::new(prompt));
+            self.out.push(Effect::Tell {
+                worker: process.worker,
+                generation: process.generation,
+                command,
+            });
+        }
+        self.tell_words(turn);
+    }
+
+    /// Counts whether a turn begins in a process that was there already, or one was started for it.
+    fn count_process(&mut self, turn: TurnId, worker: WorkerId) {
+        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.slots.get_mut(&worker)) else {
+            return;
+        };
+        let was_there = match slot.phase {
+            SlotPhase::Ready { since, .. } => slot.served || since < job.accepted_at,
+            _ => false,
+        };
+        slot.served = true;
+        if was_there {
+            self.counters.pool_hits += 1;
+        } else {
+            self.counters.pool_misses += 1;
+        }
+    }
+
+    /// What a turn will know of its session's earlier ones, and the id by which the agent reopens
+    /// it.
+    fn context_of(&self, turn: TurnId, worker: WorkerId) -> Option<(Context, Option<String>)> {
+        let session = self.sessions.get(&self.jobs.get(&turn)?.session)?;
+        let slot = self.slots.get(&worker)?;
+        let by_id = slot.reopens_in_turns();
+        let native = session.native.clone().filter(|_| by_id);
+        let remembers = slot.describe.resume != Resume::Stateless;
+        // What an agent without memory never had it can't lose; one that was run in another form
+        // had it.
+        let context = if session.turns == 0 || !remembers && session.native.is_none() {
+            Context::New
+        } else if !remembers {
+            Context::Lost
+        } else if slot.phase.is_spawning_per_turn() && session.native.is_some()
+            || session.open
+            || native.is_some()
+        {
+            Context::Continued
+        } else {
+            Context::Lost
+        };
+        Some((context, native))
+    }
+
+    /// The agent's own id of a session is of no use to a form of it that has no memory: that was
+    /// said now.
+    fn forget_if_without_memory(&mut self, turn: TurnId, worker: WorkerId) {
+        let slot = self.slots.get(&worker);
+        let forgets = slot.is_some_and(|slot| slot.describe.resume == Resume::Stateless);
+        let session = self.jobs.get(&turn).map(|job| job.session);
+        if let Some(session) = session.filter(|_| forgets)
+            && let Some(write) = self.renamed(session, None)
+        {
+            self.write_lazily(write);
+        }
+    }
+
+    /// Names the session of a turn to an agent that keeps sessions by names that it is given: by one
+    /// that it has never heard, as the session's own may have been another's before.
+    fn make_native(&mut self, turn: TurnId) {
+        let Some((job, number)) = self
+            .jobs
+            .get(&turn)
+            .and_then(|job| Some((job, job.number?)))
+        else {
+            return;
+        };
+        let session = job.session;
+        let keeps = self.sessions.get(&session).is_some_and(|known| {
+            let agent = self.settings.agents.get(&known.agent);
+            known.native.is_none()
+                && agent.is_some_and(|agent| agent.describe.resume == Resume::Native)
+        });
+        if keeps {
+            let native = format!("agentd-{}-{number}", self.settings.epoch);
+            if let Some(write) = self.renamed(session, Some(&native)) {
+                self.commit(Awaiting::Nothing, vec![write]);
+            }
+        }
+    }
+
+    /// Why a turn can't begin in a process that is ready for it. Nothing that was asked for is
+    /// left out in silence.
+    fn unfit(
+        &self,
+        turn: TurnId,
+        worker: WorkerId,
+        context: Context,
+        given: &Send,
+    ) -> Option<Failure> {
+        let job = self.jobs.get(&turn)?;
+        let session = self.sessions.get(&job.session)?;
+        let slot = self.slots.get(&worker)?;
+        if job.terms.require_context {
+            if session.lost || context == Context::Lost {
+                return Some(context_lost(
+                    session,
+                    "lost its earlier turns with a process",
+                ));
+            }
+            // An agent without memory has none of them, ever.
+            if context == Context::New && session.turns > 0 {
+                return Some(context_lost(
+                    session,
+                    "has an agent that remembers no turns",
+                ));
+            }
+        }
+        // The agent may be run in another form than when the turn was accepted.
+        let agent = self.settings.agents.get(&slot.agent)?;
+        if slot.is_one_turn()
+            && let Err(refused) = pins::check(agent, &job.terms.pins())
+        {
+            return Some(Failure {
+                hint: refused.hint,
+                ..Failure::new(refused.code, refused.error)
+            });
+        }
+        // What its agent takes was known from its kind when the turn was accepted; the process says
+        // it for itself.
+        if let Some(error) = slot.takes.refuses(&slot.agent, &given.attachments) {
+            return Some(Failure {
+                hint: Some(SAY_ITS_PATH.to_owned()),
+                ..Failure::new(Code::Unsupported, error)
+            });
+        }
+        let lacks = if session.toolsets.is_some() && !slot.toolsets {
+            "`toolsets` was given, but the agent can't restrict its tools"
+        } else if given.fallback_chain.is_some() && !slot.fallback_chain {
+            "`fallback_chain` was given, but the agent takes none"
+        } else {
+            return None;
+        };
+        let error = format!("{lacks} (`{}`)", slot.agent);
+        Some(Failure::new(Code::Unsupported, error))
+    }
+
+    /// A turn whose mark is durable but of which nothing was written waits again.
+    pub(crate) fn requeue_unstarted(&mut self, turn: TurnId) {
+        self.unplace(turn);
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        job.phase = Phase::Queued;
+        job.attempt = job.attempt.saturating_sub(1);
+        let (number, attempt) = (job.number, job.attempt);
+        // It may have rung meanwhile.
+        self.waits(turn);
+        if let Some(job) = number {
+            self.tell_later(Write::Requeue { job, attempt });
+        }
+    }
+
+    /// A process has one turn less: is it idle, unneeded, or due to go?
+    pub(crate) fn slot_freed(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if !slot.turns.is_empty() {
+            return;
+        }
+        slot.idle_since = self.now.mono;
+        if slot.phase.is_spawning_per_turn() {
+            // Never started: there is nothing to stop.
+            self.drop_slot(worker);
+            return;
+        }
+        if slot.retiring {
+            self.stop_slot(worker, StopStage::Ask);
+        } else if slot.restart_when_idle {
+            self.restart_slot(worker, true);
+        } else {
+            self.arm_idle(worker);
+        }
+    }
+
+    pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        if let Some(agent) = self.settings.agents.get(&slot.agent) {
+            self.timers
+                .set(Timer::Idle(worker), self.now.mono + agent.idle_timeout);
+        }
+    }
+
+    /// A process has been idle for its agent's `idle_timeout`.
+    pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let Some(agent) = self.settings.agents.get(&slot.agent) else {
+            return;
+        };
+        if !slot.turns.is_empty() || !slot.is_ready() || self.compacting.contains_key(&worker) {
+            return;
+        }
+        let is_spare = slot.sessions.is_empty() && agent.warm > 0;
+        if !self.is_memory(slot) && !is_spare {
+            self.retire(worker);
+        }
+    }
+
+    /// Would the earlier turns of some session be lost with the process?
+    pub(crate) fn is_memory(&self, slot: &Slot) -> bool {
+        let mut sessions = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
+        sessions
+            .any(|session| session.turns > 0 && !(slot.resumes && can_be_reopened(slot, session)))
+    }
+}
+
+/// Does the agent know the session by an id of its own? One that is reopened when its process starts
+/// is asked for it then.
+fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
+    session.native.is_some() || !slot.reopens_in_turns()
+}
+
+/// What a turn is told that can't do without its session's earlier ones.
+fn context_lost(session: &Session, why: &str) -> Failure {
+    let name = session.shown();
+    let hint = "send without `require_context` to go on without them, or in a new session";
+    Failure {
+        hint: Some(hint.to_owned()),
+        ..Failure::new(Code::ContextLost, format!("the session `{name}` {why}"))
+    }
+}

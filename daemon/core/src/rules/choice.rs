@@ -1,0 +1,145 @@
+//! Who answers: the choice of an agent, and whether it can be used at all.
+//!
+//! Owns the rule for sends that name none. Must not know sessions or processes.
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::Send;
+
+use crate::agent::{Found, Sessions};
+use crate::attached::AttachmentSupport;
+use crate::ids::SessionId;
+use crate::pins;
+use crate::rules::pins::offered;
+use crate::state::State;
+use crate::store::Pins;
+
+impl State {
+    /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`.
+    pub(crate) fn default_agent(&self) -> Result<String, Rejected> {
+        if let Some(default) = &self.settings.default_agent {
+            return Ok(default.clone());
+        }
+        let usable = |third_party: bool| {
+            self.settings.agents.values().filter(move |agent| {
+                agent.usable.is_ok() && (agent.found != Found::BuiltIn) == third_party
+            })
+        };
+        let candidates: Vec<&str> = usable(true).map(|agent| agent.name.as_str()).collect();
+        match candidates.as_slice() {
+            [one] => return Ok((*one).to_owned()),
+            [] => {}
+            several => {
+                let error = format!(
+                    "several agents could answer and none is the default: {}",
+                    several.join(", ")
+                );
+                let hint = "name one with `agent`, or set `default_agent` in config.toml";
+                return Err(Rejected::new(Code::Ambiguous, error).hint(hint));
+            }
+        }
+        usable(false)
+            .next()
+            .map(|agent| agent.name.clone())
+            .ok_or_else(|| self.no_agent())
+    }
+
+    fn no_agent(&self) -> Rejected {
+        let error = format!(
+            "No agent is there, so nothing was run.\n{}",
+            self.settings.looked_for
+        );
+        let hint = "`agentctl agents` lists what was looked for; `[agents.NAME]` in config.toml adds one; \
+                    `agentctl demo` checks the installation without any model";
+        Rejected::new(Code::NoAgent, error).hint(hint)
+    }
+
+    pub(crate) fn unknown_agent(&self, name: &str) -> Rejected {
+        let known: Vec<&str> = self.settings.agents.keys().map(String::as_str).collect();
+        let rejected = Rejected::new(Code::UnknownAgent, format!("there is no agent `{name}`"));
+        match agentd_protocol::nearest::nearest(name, known.iter().copied()) {
+            Some(near) => rejected.hint(format!("did you mean `{near}`?")),
+            None => rejected.hint(format!("known agents: {}", known.join(", "))),
+        }
+    }
+
+    /// Can this agent do what a send asks for, in this session if there is one?
+    pub(crate) fn usable(
+        &mut self,
+        name: &str,
+        session: Option<SessionId>,
+        send: &Send,
+    ) -> Result<(), Rejected> {
+        let Some(agent) = self.settings.agents.get(name) else {
+            self.look_for_agents();
+            return Err(self.unknown_agent(name));
+        };
+        if let Err(why) = agent.usable.clone() {
+            self.look_for_agents();
+            let error = format!("the agent `{name}` can't be used: {why}");
+            return Err(
+                Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
+            );
+        }
+        let pin = |given: &Option<String>, usual: &Option<String>| {
+            given.as_ref().or(usual.as_ref()).cloned()
+        };
+        let pins = Pins {
+            provider: pin(&send.provider, &agent.provider),
+            model: pin(&send.model, &agent.model),
+            thinking: pin(&send.thinking, &agent.thinking),
+        };
+        pins::check(agent, &pins)?;
+        let holder = session.and_then(|session| self.sessions.get(&session)?.slot);
+        if let Some(slot) = holder.and_then(|worker| self.slots.get(&worker))
+            && send.model.is_some()
+        {
+            offered(slot, &pins)?;
+        }
+        // One that was made before its names were known has what it was made with.
+        let of_session = session.and_then(|session| self.sessions.get(&session)?.toolsets.as_ref());
+        if let Some(toolsets) = send.toolsets.as_ref().or(of_session) {
+            agent.describe.toolsets.check(name, toolsets)?;
+        }
+        if send.fallback_chain.is_some() && !agent.describe.fallback_chain {
+            let error = format!("`fallback_chain` was given, but the agent `{name}` takes none");
+            return Err(Rejected::new(Code::Unsupported, error));
+        }
+        if let Some(error) = self
+            .takes(name, agent.describe.attachments)
+            .refuses(name, &send.attachments)
+        {
+            let rejected = Rejected::new(Code::Unsupported, error);
+            return Err(rejected.hint(SAY_ITS_PATH));
+        }
+        // Where a process is there, none need be started.
+        if self.has_process_for(name, session) {
+            return Ok(());
+        }
+        match self.broken_agent(name) {
+            Some(failure) => {
+                self.look_for_agents();
+                Err(failure.into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What to do with a file that can't be attached.
+pub(crate) const SAY_ITS_PATH: &str =
+    "say in the text where the file is: most agents can read files by themselves";
+
+impl State {
+    /// What an agent takes besides text: as a living process of it said, else as its kind does.
+    fn takes(&self, agent: &str, usual: AttachmentSupport) -> AttachmentSupport {
+        let mut slots = self.slots.values();
+        let told = slots.find(|slot| slot.agent == agent && slot.is_ready());
+        told.map_or(usual, |slot| slot.takes)
+    }
+}
+
+/// Is a process of this agent given the prompt at its spawn?
+pub(crate) fn per_turn(agent: &crate::agent::Agent) -> bool {
+    agent.describe.sessions == Sessions::PerTurn
+}

@@ -1,0 +1,144 @@
+//! A turn's time: how long it may take, from when its process is made ready for it.
+//!
+//! Owns when that time begins, and what becomes of a turn whose process never got ready, and of
+//! that process. Waiting for its session or for room is not its time. Which process a turn gets,
+//! `pool.rs` decides.
+
+use std::time::Duration;
+
+use agentd_protocol::Code;
+
+use crate::effect::StopStage;
+use crate::ids::{TurnId, WorkerId};
+use crate::jobs::job::{Ending, Job, Phase};
+use crate::limits::DEFAULT_TIMEOUT;
+use crate::outbox::timers::Timer;
+use crate::pool::slot::{Slot, SlotPhase, Then};
+use crate::state::State;
+use crate::worker::Failure;
+
+/// How long a turn may take.
+pub(crate) fn allowed(job: &Job) -> Duration {
+    job.terms.timeout().unwrap_or(DEFAULT_TIMEOUT)
+}
+
+impl State {
+    /// Nothing but the readiness of its process keeps this turn from running.
+    pub(crate) fn clock_runs(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return;
+        };
+        let until = *job.clock.get_or_insert(self.now.mono) + allowed(job);
+        self.timers.set_if_unset(Timer::Running(turn), until);
+        self.clocked.insert(turn);
+    }
+
+    /// It waits for something else again.
+    pub(crate) fn clock_stops(&mut self, turn: TurnId) {
+        if self.clocked.remove(&turn) {
+            self.timers.clear(Timer::Running(turn));
+            if let Some(job) = self.jobs.get_mut(&turn) {
+                job.clock = None;
+            }
+        }
+    }
+
+    /// A turn has had its time.
+    pub(crate) fn time_up(&mut self, turn: TurnId) {
+        match self.jobs.get(&turn).map(|job| &job.phase) {
+            Some(Phase::Queued) => self.never_ready(turn),
+            // Until its mark is durable nothing of it was written: `begin` sees that it is late.
+            Some(_) => self.tell_to_end(turn, Ending::Timeout),
+            None => {}
+        }
+    }
+
+    /// Ends a turn whose process did not get ready while it had time.
+    pub(crate) fn never_ready(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let name = self.agent_of(job.session);
+        let kind = self.settings.agents.get(&name).map_or("", |one| one.kind);
+        let since = job.clock.unwrap_or(self.now.mono);
+        let waited = self.now.mono.saturating_sub(since).as_secs_f64();
+        let slot = self.sessions.get(&job.session).and_then(|known| known.slot);
+        let last = slot
+            .and_then(|worker| self.slots.get(&worker)?.last_error.as_ref())
+            .map_or_else(String::new, |why| format!("; the last one: {why}"));
+        let error = format!(
+            "the process of agent `{name}` (kind `{kind}`) did not get ready within {waited:.1} s, \
+             the turn's limit{last}"
+        );
+        let hint = format!(
+            "`agentctl agents` shows what is run: it must be a program of kind `{kind}`; a longer \
+             `timeout` gives it more time"
+        );
+        let failure = Failure {
+            hint: Some(hint),
+            ..Failure::new(Code::Timeout, error)
+        };
+        self.fail(turn, failure);
+        self.derive();
+        self.end_unwanted(&name);
+    }
+
+    /// What a turn that ran is told of its limit.
+    pub(crate) fn took_too_long(&self, turn: TurnId) -> String {
+        let job = self.jobs.get(&turn);
+        let times = job.and_then(|job| Some((job.clock?, job.said.started_at?)));
+        let (since, began) = times.unwrap_or((self.now.mono, self.now.mono));
+        let seconds = |until: Duration, from: Duration| until.saturating_sub(from).as_secs_f64();
+        let (all, before) = (seconds(self.now.mono, since), seconds(began, since));
+        let before = if before < 0.1 {
+            String::new()
+        } else {
+            format!(" ({before:.1} s of them until its process was ready)")
+        };
+        let limit = job
+            .map_or(DEFAULT_TIMEOUT, |job| allowed(job))
+            .as_secs_f64();
+        // What does not stop when it is told to gets some time for it.
+        let late = if all - limit < 0.5 {
+            String::new()
+        } else {
+            format!("; until its agent had stopped it took {all:.1} s")
+        };
+        format!("the turn reached its limit of {limit} s{before}, and was ended{late}")
+    }
+
+    /// Ends processes of an agent that are on their way to be ready, when nobody waits for them.
+    fn end_unwanted(&mut self, agent: &str) {
+        let begins = |slot: &Slot| match slot.phase {
+            SlotPhase::Starting { .. } | SlotPhase::Backoff => true,
+            SlotPhase::Stopping { then, .. } => then != Then::Gone,
+            _ => false,
+        };
+        let unwanted: Vec<WorkerId> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.agent == agent && slot.turns.is_empty() && begins(slot))
+            .filter(|(worker, slot)| !self.is_awaited(**worker, slot))
+            .map(|(worker, _)| *worker)
+            .collect();
+        for worker in unwanted {
+            self.stop_slot(worker, StopStage::Ask);
+        }
+    }
+
+    /// Does anybody wait for this process to get ready?
+    fn is_awaited(&self, worker: WorkerId, slot: &Slot) -> bool {
+        let Some(agent) = self.settings.agents.get(&slot.agent) else {
+            return false;
+        };
+        let is_spare = slot.sessions.is_empty() && agent.warm > 0;
+        let mut bound = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
+        is_spare
+            || self.restarts_await(worker)
+            || bound.any(|session| !session.queue.is_empty())
+            || (slot.sessions.is_empty() || !slot.one_session)
+                && self
+                    .lane_of(slot)
+                    .is_some_and(|lane| !self.derived.lanes.is_empty(&lane))
+    }
+}

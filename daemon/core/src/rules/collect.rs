@@ -1,0 +1,293 @@
+//! `collect`: the final lines of jobs, now or when they come.
+//!
+//! Owns the waiting list and the pages. Must not know how a job ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::{Line, Telling};
+use agentd_protocol::request::{Collect, Wait};
+use agentd_protocol::serde_json::Value;
+use agentd_protocol::{Body, Code, Id, JobId, limits};
+
+use crate::event::RequestContext;
+use crate::ids::ConnId;
+use crate::limits::COLLECT_JOBS;
+use crate::outbox::awaiting::Awaiting;
+use crate::outbox::timers::Timer;
+use crate::peers::collects::Collecting;
+use crate::state::State;
+use crate::store::{JobRow, JobState, Query};
+
+/// Jobs of another instance are looked at this often: the store tells nobody when they end.
+const RECHECK: Duration = Duration::from_secs(1);
+
+impl State {
+    pub(crate) fn collect(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        collect: &Collect,
+        facts: &RequestContext,
+    ) {
+        // Named by a worker with several turns, it isn't known whose children it waits for.
+        let by = self.parent_of(None, &facts.descent).ok().flatten();
+        if collect.jobs.len() > COLLECT_JOBS {
+            let error = format!(
+                "`jobs` has {} entries, the limit is {COLLECT_JOBS}",
+                collect.jobs.len()
+            );
+            return self.refuse(conn, id, Rejected::new(Code::InvalidRequest, error));
+        }
+        let deadline = collect
+            .timeout
+            .map(|seconds| self.now.mono + Duration::from_secs_f64(seconds));
+        let number = self.number();
+        let mut named = BTreeSet::new();
+        let order = collect.jobs.iter().copied();
+        let order: Vec<JobId> = order.filter(|job| named.insert(*job)).collect();
+        let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) = named
+            .into_iter()
+            .partition(|job| self.numbers.contains_key(job));
+        let collecting = Collecting {
+            conn,
+            id,
+            by,
+            order,
+            wait: collect.wait,
+            deadline,
+            results: BTreeMap::new(),
+            pending: here,
+            bytes: 0,
+        };
+        self.collecting.insert(number, collecting);
+        if elsewhere.is_empty() {
+            self.collect_started(number);
+        } else {
+            self.load(
+                Awaiting::Collect(number),
+                Query::Jobs {
+                    jobs: elsewhere.into_iter().collect(),
+                },
+            );
+        }
+    }
+
+    /// The store said what became of the jobs that aren't in memory.
+    pub(crate) fn collect_loaded(&mut self, number: u64, rows: Vec<JobRow>) {
+        let was_empty = rows.is_empty();
+        for row in rows {
+            match row.state {
+                JobState::Finished { seq, line } => {
+                    self.collecting.ended(number, row.job, &line, seq);
+                }
+                JobState::Queued { .. } | JobState::Running { .. } => {
+                    self.collecting.wait_for(number, row.job);
+                }
+            }
+        }
+        let Some(collecting) = self.collecting.get(number) else {
+            return;
+        };
+        let missing: Vec<JobId> = collecting
+            .order
+            .iter()
+            .filter(|job| {
+                !collecting.results.contains_key(job) && !collecting.pending.contains(job)
+            })
+            .copied()
+            .collect();
+        if let (Some(unknown), true) = (missing.first(), was_empty) {
+            let unknown = *unknown;
+            return self.collect_unknown(number, unknown);
+        }
+        let mut pending = collecting.pending.iter();
+        let elsewhere = pending.find(|job| !self.numbers.contains_key(job));
+        if let Some(elsewhere) = elsewhere.copied() {
+            if was_empty {
+                // It was there, and is forgotten.
+                return self.collect_unknown(number, elsewhere);
+            }
+            // An answer may have had room for some of them only.
+            self.timers
+                .set(Timer::Recheck(number), self.now.mono + RECHECK);
+        }
+        if !missing.is_empty() && collecting.bytes >= limits::MAX_LINE_OUT {
+            // A page is full: what else there is, the next one tells.
+            return self.collect_answer(number);
+        }
+        if !missing.is_empty() {
+            self.load(Awaiting::Collect(number), Query::Jobs { jobs: missing });
+            return;
+        }
+        self.collect_started(number);
+    }
+
+    fn collect_unknown(&mut self, number: u64, unknown: JobId) {
+        if let Some(Collecting { conn, id, .. }) = self.collect_over(number) {
+            let error = format!("there is no job `{unknown}`");
+            self.refuse(conn, id, Rejected::new(Code::UnknownJob, error));
+        }
+    }
+
+    /// Nobody waits there any more: neither do its timers.
+    fn collect_over(&mut self, number: u64) -> Option<Collecting> {
+        self.timers.clear(Timer::Collect(number));
+        self.timers.clear(Timer::Recheck(number));
+        self.collecting.remove(number)
+    }
+
+    /// Whoever waited on a connection is gone with it.
+    pub(crate) fn collects_nothing(&mut self, conn: ConnId) {
+        for number in self.collects_of(conn) {
+            let _gone = self.collect_over(number);
+        }
+    }
+
+    fn collects_of(&self, conn: ConnId) -> Vec<u64> {
+        let its = self.collecting.by_conn.range((conn, 0)..=(conn, u64::MAX));
+        its.map(|(_, number)| *number).collect()
+    }
+
+    /// Who waits for a job?
+    pub(crate) fn collectors_of(&self, job: JobId) -> Vec<ConnId> {
+        let waiting = self.collecting.of_job(job);
+        let waiting = waiting.filter_map(|number| self.collecting.get(number));
+        waiting.map(|collecting| collecting.conn).collect()
+    }
+
+    /// Does a job wait for nothing but jobs that it made itself?
+    pub(crate) fn waits_for_children(&self, job: JobId) -> bool {
+        if self.derived.children.any_of(job) {
+            return true;
+        }
+        let of_it = self.collecting.by_job.range((job, 0)..=(job, u64::MAX));
+        let mut of_it = of_it.filter_map(|(_, number)| self.collecting.get(*number));
+        of_it.any(|collecting| {
+            collecting.pending.iter().any(|pending| {
+                let turn = self.numbers.get(pending);
+                let child = turn.and_then(|turn| self.jobs.get(turn));
+                child.is_some_and(|child| child.terms.parent == Some(job))
+            })
+        })
+    }
+
+    /// Asks the store for jobs that another instance runs.
+    pub(crate) fn collect_again(&mut self, number: u64) {
+        let Some(collecting) = self.collecting.get(number) else {
+            return;
+        };
+        let here = |job: &&JobId| self.numbers.contains_key(job);
+        let jobs: Vec<JobId> = collecting
+            .pending
+            .iter()
+            .filter(|job| !here(job))
+            .copied()
+            .collect();
+        if !jobs.is_empty() {
+            self.load(Awaiting::Collect(number), Query::Jobs { jobs });
+        }
+    }
+
+    /// The store can't say what became of the jobs.
+    pub(crate) fn collect_failed(&mut self, number: u64, why: &str) {
+        if let Some(collecting) = self.collect_over(number) {
+            let error = format!("the jobs can't be read: {why}");
+            let rejected = Rejected::new(Code::StoreFailed, error);
+            self.refuse(collecting.conn, collecting.id, rejected);
+        }
+    }
+
+    pub(crate) fn collect_started(&mut self, number: u64) {
+        if let Some(deadline) = self
+            .collecting
+            .get(number)
+            .and_then(|collecting| collecting.deadline)
+        {
+            self.timers.set(Timer::Collect(number), deadline);
+        }
+        self.collect_done(number);
+    }
+
+    /// A job ended: whoever collects it hears of it.
+    pub(crate) fn collected(&mut self, job: JobId, line: &Body, seq: u64) {
+        let waiting: Vec<u64> = self.collecting.of_job(job).collect();
+        for number in &waiting {
+            self.collecting.ended(*number, job, line, seq);
+        }
+        for number in waiting {
+            self.collect_done(number);
+        }
+    }
+
+    pub(crate) fn collect_done(&mut self, number: u64) {
+        let Some(collecting) = self.collecting.get(number) else {
+            return;
+        };
+        let enough = match collecting.wait {
+            // Those that the store is being asked for are not among the pending ones yet.
+            Wait::All => collecting.results.len() == collecting.order.len(),
+            Wait::Any => !collecting.results.is_empty(),
+        };
+        if enough
+            || collecting
+                .deadline
+                .is_some_and(|deadline| deadline <= self.now.mono)
+        {
+            self.collect_answer(number);
+        }
+    }
+
+    pub(crate) fn collect_timeout(&mut self, number: u64) {
+        self.collect_answer(number);
+    }
+
+    /// Nobody reads what is collected there: it ends with what there is.
+    pub(crate) fn collect_no_more(&mut self, conn: ConnId) {
+        for number in self.collects_of(conn) {
+            self.collect_answer(number);
+        }
+    }
+
+    pub(crate) fn collect_answer(&mut self, number: u64) {
+        let Some(mut collecting) = self.collect_over(number) else {
+            return;
+        };
+        if let Err(full) = self.room_for_a_page() {
+            return self.refuse(collecting.conn, collecting.id, full);
+        }
+        let mut results = Vec::new();
+        let mut pending = Vec::new();
+        let mut room = limits::MAX_LINE_OUT - 16 * 1024;
+        for job in collecting.order {
+            match collecting.results.remove(&job).flatten() {
+                Some((line, seq)) => {
+                    let result = result(&line, seq);
+                    let size = result.to_string().len();
+                    if size > room {
+                        // The next page: asked for again, it comes first.
+                        pending.push(job);
+                        continue;
+                    }
+                    room -= size;
+                    results.push(result);
+                }
+                None => pending.push(job),
+            }
+        }
+        self.answer(
+            collecting.conn,
+            collecting.id,
+            &Line::Collect {
+                ok: true,
+                results,
+                pending,
+            },
+        );
+    }
+}
+
+fn result(line: &Body, seq: u64) -> Value {
+    crate::json::value(&line.render(None, Some(seq), Telling::Replay))
+}

@@ -1,0 +1,296 @@
+//! What the store's answers mean.
+//!
+//! Owns the link between a token and what waits for it. Must not know SQL or files.
+
+use std::collections::BTreeSet;
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+
+use crate::ids::{ConnId, Token, TurnId};
+use crate::jobs::job::Phase;
+use crate::jobs::said::Out;
+use crate::limits::{DOUBT_WITHIN, FINISH_AGAIN};
+use crate::outbox::awaiting::Awaiting;
+use crate::outbox::timers::Timer;
+use crate::state::State;
+use crate::store::{Loaded, Stored, Write, Written};
+use crate::worker::Failure;
+
+impl State {
+    pub(crate) fn stored(&mut self, token: Token, stored: Stored) {
+        let Some(awaiting) = self.awaiting.remove(&token) else {
+            return;
+        };
+        self.commits = self.commits.saturating_sub(1);
+        self.slice_stored(token);
+        if let Awaiting::Event { of: Some(of), .. } = &awaiting {
+            self.event_stored(*of);
+        }
+        match (awaiting, stored) {
+            (Awaiting::Accept(batch), stored) => self.accept_stored(batch, stored),
+            (Awaiting::Changed { conn, id, changed }, stored) => {
+                self.session_changed(conn, id, changed, stored);
+            }
+            (Awaiting::Delivery { conn, id, of }, stored) => {
+                self.delivery_stored(conn, id, of, stored);
+            }
+            (Awaiting::Answered(answered), stored) => {
+                let seq = match &stored {
+                    Stored::Committed(written) => seq_of(written),
+                    _ => None,
+                };
+                self.answer_stored(token, *answered, seq);
+            }
+            (Awaiting::Start(turn), Stored::Committed(written)) => {
+                self.marked(turn, token, written);
+            }
+            (Awaiting::Event { turn, .. }, Stored::Committed(written)) => {
+                if let Some(seq) = seq_of(&written) {
+                    self.counters.last_seq = self.counters.last_seq.max(seq);
+                    self.numbered(turn, token, seq);
+                }
+            }
+            (Awaiting::Finish { turn, held }, Stored::Committed(written)) => {
+                self.finish_stored(turn, &held, token, &written);
+            }
+            (Awaiting::Text { turn, bytes }, stored) => {
+                let lost = !matches!(stored, Stored::Committed(_));
+                self.text_stored(turn, bytes, lost);
+            }
+            (Awaiting::Aborted(number), stored) => self.abort_stored(number, stored),
+            // The store retries these itself and answers `Committed` in the end. Should it ever give
+            // up, nobody is told what became of the job until that is stored.
+            (Awaiting::Start(turn) | Awaiting::Event { turn, .. }, _) => self.lost_track(turn),
+            (Awaiting::Finish { turn, held }, _) => {
+                for turn in held {
+                    self.note_lost(turn, token);
+                }
+                if let Some(job) = self.jobs.get_mut(&turn) {
+                    job.said.last = None;
+                }
+                self.lost_track(turn);
+            }
+            _ => {}
+        }
+    }
+
+    fn finish_stored(&mut self, turn: TurnId, held: &[TurnId], token: Token, written: &[Written]) {
+        let mut numbers = written.iter().filter_map(|written| match written {
+            Written::Numbered { seq } => Some(*seq),
+            _ => None,
+        });
+        let last = numbers.next().unwrap_or(0);
+        let notes: Vec<u64> = numbers.collect();
+        self.counters.last_seq = self.counters.last_seq.max(last);
+        self.finished(turn, token, last);
+        for (turn, seq) in held.iter().zip(notes) {
+            self.counters.last_seq = self.counters.last_seq.max(seq);
+            self.numbered(*turn, token, seq);
+        }
+    }
+
+    pub(crate) fn store_health(&mut self, trouble: Option<String>) {
+        match &trouble {
+            Some(_) => {
+                let until = self.now.mono + DOUBT_WITHIN;
+                self.timers.set_if_unset(Timer::Doubt, until);
+            }
+            None => self.timers.clear(Timer::Doubt),
+        }
+        self.store_trouble = trouble;
+    }
+
+    /// The store still can't say whether it has what it was given: whoever waits for that alone is
+    /// cut off, since what became of it is unknown. It may be found later, by its key. Nothing became
+    /// of what waits for its session to be looked up, and is refused. Who has a job that is accepted,
+    /// or only looks something up, waits.
+    pub(crate) fn in_doubt(&mut self) {
+        let Some(trouble) = self.store_trouble.clone() else {
+            return;
+        };
+        self.aborts_in_doubt(&trouble);
+        let looked_up = self
+            .awaiting
+            .values()
+            .filter_map(|awaiting| match awaiting {
+                Awaiting::Sessions(key) => Some(key.clone()),
+                _ => None,
+            });
+        for key in looked_up.collect::<Vec<_>>() {
+            self.sessions_loaded(&key, Err(trouble.clone()));
+        }
+        self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
+        let pending = self.derived.pending.iter();
+        let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
+        let mut waiting: BTreeSet<ConnId> = pending.map(|waiter| waiter.conn).collect();
+        waiting.extend(self.dispatching.values().map(|dispatch| dispatch.conn));
+        waiting.extend(
+            self.awaiting
+                .values()
+                .filter_map(|awaiting| match awaiting {
+                    Awaiting::Changed { conn, .. } | Awaiting::Delivery { conn, .. } => Some(*conn),
+                    _ => None,
+                }),
+        );
+        let follows = |conn: &ConnId| {
+            let known = self.conns.get(conn);
+            known.is_some_and(|known| !known.follows.is_empty())
+        };
+        waiting.retain(|conn| !follows(conn));
+        for conn in waiting {
+            self.cut_off(conn);
+        }
+    }
+
+    /// The store did not take something of a job, though it must: its followers are cut off without
+    /// an answer, and it is ended as soon as the store takes that. Until then it stays known, and
+    /// nothing of its session starts.
+    pub(crate) fn lost_track(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get(&turn) else {
+            return;
+        };
+        let mut conns: Vec<_> = job.followers.iter().map(|(conn, _)| *conn).collect();
+        conns.extend(job.number.iter().flat_map(|job| self.collectors_of(*job)));
+        conns.sort_unstable();
+        conns.dedup();
+        let (session, process) = (job.session, job.process());
+        for conn in conns {
+            self.cut_off(conn);
+        }
+        self.cut_off_subscribers(turn);
+        if self
+            .jobs
+            .get(&turn)
+            .is_some_and(|job| job.said.last.is_some())
+        {
+            // Its end is on its way.
+            return;
+        }
+        self.clear_timers(turn);
+        self.forget_questions(turn);
+        self.words_too_late(turn);
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            job.phase = Phase::Finishing;
+            job.out.clear();
+        }
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.queue.retain(|other| *other != turn);
+            known.current.get_or_insert(turn);
+        }
+        let again = self.now.mono + FINISH_AGAIN;
+        self.timers.set(Timer::Unfinished(turn), again);
+        if let Some(process) = process {
+            if let Some(slot) = self.slots.get_mut(&process.worker) {
+                slot.turns.remove(&turn);
+            }
+            // A turn that runs with nobody to hear it must not go on.
+            self.retire(process.worker);
+        }
+    }
+
+    /// Ends a turn of which the store did not take something.
+    pub(crate) fn finish_again(&mut self, turn: TurnId) {
+        let job = self.jobs.get_mut(&turn);
+        let Some(job) = job.filter(|job| job.said.last.is_none()) else {
+            return;
+        };
+        job.phase = Phase::Queued;
+        let error = "the store did not take what became of the turn; what it did may have taken \
+                     effect";
+        self.fail(turn, Failure::new(Code::StoreFailed, error));
+    }
+
+    /// A note of a job was not stored: what is behind it goes on.
+    fn note_lost(&mut self, turn: TurnId, token: Token) {
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            let is_it = |out: &Out| matches!(out, Out::Numbered { token: of, .. } if *of == token);
+            job.out.retain(|out| !is_it(out));
+        }
+    }
+
+    pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {
+        if let Some(awaiting) = self.awaiting.remove(&token) {
+            self.load_answered(awaiting, loaded);
+        }
+    }
+
+    fn load_answered(&mut self, awaiting: Awaiting, loaded: Loaded) {
+        match (awaiting, loaded) {
+            (Awaiting::Sessions(key), Loaded::Sessions(rows)) => {
+                self.sessions_loaded(&key, Ok(rows));
+            }
+            (Awaiting::Sessions(key), Loaded::Failed(why)) => {
+                self.sessions_loaded(&key, Err(why));
+            }
+            (Awaiting::Asked { conn, id, asked }, loaded) => {
+                self.found(conn, id, asked, loaded);
+            }
+            (Awaiting::Key { waiter, rejected }, Loaded::Key(keyed)) => {
+                self.key_loaded(waiter, rejected, keyed);
+            }
+            // What stood against it stands; whether its key is known is not.
+            (Awaiting::Key { waiter, rejected }, _) => {
+                self.refuse(waiter.conn, waiter.id, rejected);
+            }
+            (Awaiting::Steer { conn, id, job }, Loaded::Jobs(rows)) => {
+                self.steer_elsewhere(conn, id, job, rows.first());
+            }
+            (Awaiting::Steer { conn, id, .. }, _) => {
+                let error = "the store can't say which job is meant; ask again";
+                self.refuse(conn, id, Rejected::new(Code::StoreFailed, error));
+            }
+            (Awaiting::Collect(number), Loaded::Jobs(rows)) => self.collect_loaded(number, rows),
+            (Awaiting::Collect(number), Loaded::Failed(why)) => self.collect_failed(number, &why),
+            (Awaiting::Replay { waiter, job }, Loaded::Jobs(rows)) => {
+                self.replay(&waiter, job, rows.into_iter().next())
+            }
+            (Awaiting::Replay { waiter, job }, _) => self.replay(&waiter, job, None),
+            (
+                Awaiting::Refill {
+                    conn, follow, over, ..
+                },
+                Loaded::Events {
+                    events,
+                    more,
+                    texts,
+                    whole,
+                },
+            ) => {
+                let more = more || !over;
+                self.refilled((conn, follow), events, more, (texts, whole));
+            }
+            (
+                Awaiting::Refill {
+                    conn,
+                    follow,
+                    texts,
+                    ..
+                },
+                Loaded::Jobs(rows),
+            ) => {
+                self.refilled_final((conn, follow), rows.into_iter().next(), &texts);
+            }
+            (Awaiting::Refill { conn, .. }, Loaded::Failed(_)) => self.cut_off(conn),
+            (Awaiting::Log { conn, number }, loaded) => self.log_loaded(conn, number, loaded),
+            _ => {}
+        }
+    }
+
+    /// Writes that nobody waits for.
+    pub(crate) fn write_lazily(&mut self, write: Write) {
+        self.commit_lazily(Awaiting::Nothing, vec![write]);
+    }
+}
+
+fn seq_of(written: &[Written]) -> Option<u64> {
+    written.iter().find_map(|written| match written {
+        Written::Numbered { seq } => Some(*seq),
+        Written::Started { .. }
+        | Written::Accepted { .. }
+        | Written::Duplicate { .. }
+        | Written::Opened { .. }
+        | Written::Webhook { .. }
+        | Written::Done => None,
+    })
+}

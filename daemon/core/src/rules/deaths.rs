@@ -1,0 +1,68 @@
+//! Whose fault a death is.
+//!
+//! Owns that rule, and the counting of deaths by it. What follows from a death is in `death.rs`.
+
+use crate::health::{Cause, Health};
+use crate::ids::WorkerId;
+use crate::pool::blame::{Blame, Death, blame, missed};
+use crate::pool::fit::Fit;
+use crate::rare::Rare;
+use crate::state::State;
+
+impl State {
+    /// What came of an agent's processes so far says nothing of the next ones.
+    pub(crate) fn forget_deaths(&mut self, agent: &str) {
+        self.health.remove(agent);
+        self.further.remove(agent);
+        let of_it = self.sessions.values_mut();
+        for session in of_it.filter(|session| session.agent == agent) {
+            session.health = Rare::default();
+        }
+    }
+
+    /// Counts a process's death against whoever is at fault; returns who that is.
+    pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
+        let now = self.now.mono;
+        let beside = death.ready_for.is_none() && self.is_further(worker);
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return Blame::Agent;
+        };
+        let agent = self.settings.agents.get(&slot.agent);
+        let usual = agent.map(|agent| Fit::usual(agent, &slot.fit.cwd));
+        let blame = match death.cause {
+            // Whatever it was to be started for.
+            Cause::Missing | Cause::Short => Blame::Agent,
+            Cause::Crash | Cause::Refusal if beside => Blame::Further,
+            Cause::Crash | Cause::Refusal => blame(slot, death.ready_for.is_some(), usual.as_ref()),
+        };
+        slot.resuming = None;
+        let name = slot.agent.clone();
+        let lives = self.has_ready_beside(worker, &name);
+        let why = || death.why.to_owned();
+        let count = |health: &mut Health| match death.cause {
+            Cause::Crash => health.died(now, death.ready_for, why(), death.tail),
+            Cause::Refusal => health.breaks(now, Cause::Refusal, why(), death.tail),
+            Cause::Missing | Cause::Short => missed(health, now, death, lives),
+        };
+        match &blame {
+            Blame::Agent => count(self.health.entry(name).or_default()),
+            Blame::Further => count(self.further.entry(name).or_default()),
+            Blame::Sessions(at_fault) => {
+                for session in at_fault {
+                    if let Some(session) = self.sessions.get_mut(session) {
+                        count(&mut session.health);
+                    }
+                }
+            }
+        }
+        blame
+    }
+
+    /// Is a process of this agent ready, besides this one?
+    pub(crate) fn has_ready_beside(&self, worker: WorkerId, agent: &str) -> bool {
+        let mut slots = self.slots.iter();
+        slots.any(|(other, slot)| {
+            *other != worker && slot.agent == agent && slot.phase.ready_since().is_some()
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! `dispatch`: several turns in one commit, all or none.
+//!
+//! Owns the requests that wait for that commit. How one job is made is in `accept.rs`.
+
+use std::time::Duration;
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::Decoded;
+use agentd_protocol::rows::DispatchedRow;
+use agentd_protocol::work::Dispatch;
+use agentd_protocol::{Code, Id, Request};
+
+use crate::attached::Content;
+use crate::event::RequestContext;
+use crate::ids::{ConnId, TurnId};
+use crate::jobs::job::Batch;
+use crate::peers::waiting::Dispatching;
+use crate::rules::accept::Placing;
+use crate::settings::Served;
+use crate::state::State;
+use crate::store::Written;
+
+/// Waiting time of a dispatched turn that names none: a day, as nobody waits for its answer.
+const EXPIRES: Duration = Duration::from_secs(86_400);
+
+impl State {
+    pub(crate) fn dispatch(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        dispatch: Dispatch,
+        facts: &RequestContext,
+    ) {
+        if self.settings.served != Served::Daemon {
+            let error = "a one-shot runs one turn and ends: it can't dispatch";
+            let rejected =
+                Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`");
+            return self.refuse(conn, id, rejected);
+        }
+        let names = dispatch.jobs.iter();
+        let names: Vec<String> = names.filter_map(|job| job.send.session.clone()).collect();
+        let unknown = names.iter().any(|name| !self.names.contains_key(name));
+        let decoded = Decoded {
+            request: Request::Dispatch(dispatch),
+            ignored: Vec::new(),
+        };
+        if unknown {
+            // All of them: one that is known may leave memory while another is looked up.
+            let key = format!("dispatch#{}", self.number());
+            self.park_until_loaded(key, names, conn, id, decoded, facts);
+        } else {
+            self.dispatch_in(conn, id, decoded, facts);
+        }
+    }
+
+    /// All its sessions are known, or known not to exist.
+    pub(crate) fn dispatch_in(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &RequestContext,
+    ) {
+        let Request::Dispatch(dispatch) = decoded.request else {
+            return;
+        };
+        let mut turns = Vec::new();
+        let mut ignored = Vec::new();
+        let mut refused = None;
+        for (item, job) in dispatch.jobs.into_iter().enumerate() {
+            let contents = facts.contents.get(item).cloned().unwrap_or_default();
+            match self.make_dispatched(conn, job.send, contents, facts) {
+                Ok(turn) => turns.push(turn),
+                Err(rejected) => {
+                    refused = Some((item, rejected));
+                    break;
+                }
+            }
+            ignored.push(job.ignored);
+        }
+        let number = self.number();
+        let dispatching = Dispatching { conn, id, ignored };
+        self.dispatching.insert(number, dispatching);
+        if let Some((item, rejected)) = refused {
+            for turn in turns {
+                self.drop_pending(turn);
+            }
+            return self.dispatch_refused(number, item, rejected);
+        }
+        self.ask_to_accept(Batch {
+            turns,
+            dispatch: Some(number),
+        });
+    }
+
+    fn make_dispatched(
+        &mut self,
+        conn: ConnId,
+        send: agentd_protocol::request::Send,
+        contents: Vec<Content>,
+        facts: &RequestContext,
+    ) -> Result<TurnId, Rejected> {
+        self.room_for(&send, facts)?;
+        let parent = self.parent_of(send.parent, &facts.descent)?;
+        let known = send.session.as_ref().and_then(|name| self.names.get(name));
+        let session = self.session_for(&send, known.copied(), facts)?;
+        let placing = Placing {
+            expires: EXPIRES,
+            ..Placing::of_send(session, parent, contents)
+        };
+        let turn = self.make_pending(None, send, &placing);
+        let turn = turn.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
+        if turn.is_err() {
+            self.forget_session_if_idle(session);
+        }
+        debug_assert!(
+            self.conns.contains_key(&conn),
+            "a dead connection asks nothing"
+        );
+        turn
+    }
+
+    /// The commit is done: whoever asked learns the numbers.
+    pub(crate) fn dispatched(&mut self, number: u64, written: &[(TurnId, Option<Written>)]) {
+        let Some(dispatching) = self.dispatching.remove(&number) else {
+            return;
+        };
+        let rows = written.iter().zip(dispatching.ignored);
+        let rows = rows.filter_map(|((_, written), ignored)| match written {
+            Some(Written::Accepted { job, session, .. }) => Some(DispatchedRow {
+                job: *job,
+                session: session.clone(),
+                replayed: false,
+                ignored,
+            }),
+            Some(Written::Duplicate { job, session }) => Some(DispatchedRow {
+                job: *job,
+                session: session.clone(),
+                replayed: true,
+                ignored,
+            }),
+            _ => None,
+        });
+        let line = Line::Dispatch {
+            ok: true,
+            jobs: rows.collect(),
+        };
+        self.answer(dispatching.conn, dispatching.id, &line);
+    }
+
+    /// Nothing was accepted, because of one of the jobs.
+    pub(crate) fn dispatch_refused(&mut self, number: u64, item: usize, rejected: Rejected) {
+        let Some(dispatching) = self.dispatching.remove(&number) else {
+            return;
+        };
+        let error = format!("`jobs[{item}]`: {}; none was accepted", rejected.error);
+        let rejected = Rejected { error, ..rejected };
+        self.refuse(dispatching.conn, dispatching.id, rejected);
+    }
+}

@@ -1,0 +1,239 @@
+//! Agents that are looked for again: those that came, those that are away for a moment.
+//!
+//! Owns when a look is asked for and who waits for it. Where programs are, the shell knows.
+
+use std::collections::VecDeque;
+
+use agentd_protocol::line::Level;
+use agentd_protocol::request::{Decoded, Send};
+use agentd_protocol::{Id, Request};
+
+use crate::agent::Agent;
+use crate::effect::Effect;
+use crate::event::RequestContext;
+use crate::health::Cause;
+use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
+use crate::jobs::job::Phase;
+use crate::jobs::said::Notice;
+use crate::limits::LOOK_AGAIN;
+use crate::pool::blame::{Death, missed};
+use crate::pool::way::Look;
+use crate::sessions::loading::{Loading, Parked};
+use crate::state::State;
+
+/// Under this key requests wait for a look, in the order sent.
+const WAITING: &str = "agents#";
+
+impl State {
+    /// Asks for a look, unless one is on its way or was just taken.
+    pub(crate) fn look_for_agents(&mut self) {
+        if self.may_look() {
+            self.look.outstanding = true;
+            self.out.push(Effect::LookForAgents);
+        }
+    }
+
+    fn may_look(&self) -> bool {
+        !self.look.outstanding && self.now.mono.saturating_sub(self.look.at) >= LOOK_AGAIN
+    }
+
+    /// Does a request name an agent that can't be used as far as is known, and may that have changed
+    /// since the last look?
+    pub(crate) fn needs_a_look(&self, request: &Request) -> bool {
+        if !self.look.outstanding && !self.may_look() {
+            return false;
+        }
+        let unknown = |agent: &str| {
+            let known = self.settings.agents.get(agent);
+            known.is_none_or(|agent| agent.usable.is_err())
+        };
+        let nobody = || {
+            let chosen = self.settings.default_agent.as_deref();
+            chosen.map_or_else(|| self.nobody_answers(), unknown)
+        };
+        let of_send = |send: &Send| {
+            let session = send.session.as_ref().and_then(|name| self.names.get(name));
+            let session = session.and_then(|session| self.sessions.get(session));
+            match session
+                .map(|session| &session.agent)
+                .or(send.agent.as_ref())
+            {
+                Some(agent) => unknown(agent),
+                None => nobody(),
+            }
+        };
+        match request {
+            Request::Send(send) => of_send(send),
+            Request::Dispatch(dispatch) => dispatch.jobs.iter().any(|job| of_send(&job.send)),
+            Request::SessionNew(new) => new.agent.as_deref().map_or_else(nobody, unknown),
+            Request::RestartWorker(restart) => restart.agent.as_deref().is_some_and(unknown),
+            _ => false,
+        }
+    }
+
+    fn nobody_answers(&self) -> bool {
+        self.settings
+            .agents
+            .values()
+            .all(|agent| agent.usable.is_err())
+    }
+
+    /// Lets a request wait for a look.
+    pub(crate) fn park_until_looked(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &RequestContext,
+    ) {
+        self.look_for_agents();
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.loading = Some(WAITING.to_owned());
+        }
+        let parked = Parked {
+            conn,
+            id,
+            decoded,
+            facts: facts.clone(),
+        };
+        let loading = self
+            .loading
+            .entry(WAITING.to_owned())
+            .or_insert_with(|| Loading {
+                names: Vec::new(),
+                parked: VecDeque::new(),
+            });
+        loading.parked.push_back(parked);
+    }
+
+    /// A look is over: what it found counts from now on, and who waited for it goes on.
+    pub(crate) fn agents_found(&mut self, agents: Vec<Agent>, looked_for: String) {
+        self.look = Look {
+            at: self.now.mono,
+            outstanding: false,
+        };
+        self.settings.looked_for = looked_for;
+        for agent in agents {
+            self.forget_deaths(&agent.name);
+            self.settings.agents.insert(agent.name.clone(), agent);
+        }
+        let Some(waited) = self.loading.remove(WAITING) else {
+            return;
+        };
+        for conn in self.conns.values_mut() {
+            if conn.loading.as_deref() == Some(WAITING) {
+                conn.loading = None;
+            }
+        }
+        for parked in waited.parked {
+            self.request(parked.conn, parked.id, parked.decoded, &parked.facts);
+        }
+    }
+
+    /// A process could not be started for a reason that may pass: its program isn't there, or the
+    /// machine has no room for it. For a while its turns wait, and it is tried again; then they end.
+    pub(crate) fn missing(&mut self, worker: WorkerId, death: &Death<'_>) {
+        let now = self.now.mono;
+        if death.cause == Cause::Missing {
+            self.look_for_agents();
+        }
+        // Who asked for the process hears it at once.
+        if self.restarts_await(worker) {
+            self.restarted(worker, Err(death.why.to_owned()));
+        }
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let lives = self.has_ready_beside(worker, &slot.agent);
+        let health = self.health.entry(slot.agent.clone()).or_default();
+        let is_new = !health.is_missing(now);
+        if !slot.is_one_turn() {
+            if is_new {
+                self.note_missing(worker, death);
+            }
+            return self.died(worker, death);
+        }
+        missed(health, now, death, lives);
+        let agent = slot.agent.clone();
+        let broken = health.state();
+        let gives_up = broken.map(|broken| broken.failure(&format!("agent `{agent}`")));
+        let turns: Vec<TurnId> = slot.turns.iter().copied().collect();
+        for turn in turns {
+            match self.jobs.get(&turn).map(|job| job.phase.clone()) {
+                Some(Phase::Settling { ending, .. }) => self.end_as_asked(turn, &ending),
+                // No process had it, so waiting again is safe.
+                Some(Phase::Running { .. }) => {
+                    if let Some(failure) = &gives_up {
+                        self.fail(turn, failure.clone());
+                        continue;
+                    }
+                    if let Some(job) = self.jobs.get_mut(&turn) {
+                        job.attempt = job.attempt.saturating_sub(1);
+                    }
+                    self.run_again(turn);
+                    if is_new {
+                        self.note(turn, &notice(death));
+                    }
+                }
+                // When the store answers, `begin` sees that its process is gone.
+                _ => {}
+            }
+        }
+        self.drop_slot(worker);
+        if gives_up.is_some() {
+            self.fail_waiting(&agent, &[]);
+        }
+    }
+
+    /// The next turn of each session that waits for a process says what it waits for.
+    fn note_missing(&mut self, worker: WorkerId, death: &Death<'_>) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
+        for turn in self.first_waiting(&sessions) {
+            self.note(turn, &notice(death));
+        }
+    }
+
+    /// The turns that begin next in these sessions.
+    pub(crate) fn first_waiting(&self, sessions: &[SessionId]) -> Vec<TurnId> {
+        let next = |id: &SessionId| {
+            let turn = *self.sessions.get(id)?.queue.front()?;
+            let waits = (self.jobs.get(&turn)).is_some_and(|job| job.phase == Phase::Queued);
+            waits.then_some(turn)
+        };
+        sessions.iter().filter_map(next).collect()
+    }
+
+    /// Is a process there that may serve a session, so that none need be started?
+    pub(crate) fn has_process_for(&self, agent: &str, session: Option<SessionId>) -> bool {
+        let session = session.and_then(|session| self.sessions.get(&session));
+        let bound = session.and_then(|session| self.slots.get(&session.slot?));
+        if let Some(slot) = bound {
+            return slot.phase.ready_since().is_some();
+        }
+        let resumes = session.is_some_and(|session| session.turns > 0 && session.native.is_some());
+        let mut slots = self.slots.values();
+        slots.any(|slot| {
+            slot.agent == agent
+                && slot.phase.ready_since().is_some()
+                && !slot.is_one_turn()
+                && slot.takes_turns()
+                && (!slot.one_session || slot.sessions.is_empty() && !resumes)
+        })
+    }
+}
+
+fn notice(death: &Death<'_>) -> Notice {
+    let seconds = death.cause.waits().unwrap_or_default().as_secs();
+    let code = match death.cause {
+        Cause::Short => "machine-short",
+        _ => "agent-missing",
+    };
+    Notice {
+        level: Level::Warning,
+        code: code.to_owned(),
+        text: format!("{}; it is tried again for {seconds} s", death.why),
+    }
+}

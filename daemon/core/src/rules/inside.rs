@@ -1,0 +1,54 @@
+//! Requests that come from inside a worker: an agent asks for something.
+//!
+//! Owns who is inside, and whose children their jobs are; what they may not ask for, the protocol's
+//! table of requests says. Must not know how a process's ancestors are found.
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::{Code, JobId};
+
+use crate::event::Descent;
+use crate::limits::DELEGATION_DEPTH;
+use crate::pool::slot::Slot;
+use crate::state::State;
+
+impl State {
+    /// The job from inside whose worker a request comes: what it says is checked, not believed.
+    pub(crate) fn parent_of(
+        &self,
+        named: Option<JobId>,
+        descent: &Descent,
+    ) -> Result<Option<JobId>, Rejected> {
+        let inside = self.slots.values().find(|slot| {
+            slot.pid()
+                .is_some_and(|pid| descent.ancestry.contains(&pid))
+        });
+        let turns = inside.map(|slot| &slot.turns);
+        let numbers: Vec<JobId> = turns
+            .into_iter()
+            .flatten()
+            .filter_map(|turn| self.jobs.get(turn)?.number)
+            .collect();
+        let parent = match (named, numbers.as_slice()) {
+            (Some(named), numbers) if numbers.contains(&named) => Some(named),
+            (Some(named), _) => {
+                let error = format!(
+                    "`parent` is {named}, but the request doesn't come from inside its worker"
+                );
+                return Err(Rejected::new(Code::Forbidden, error)
+                    .hint("leave it out: it is found by itself"));
+            }
+            (None, [only]) => Some(*only),
+            (None, _) => None,
+        };
+        if parent.is_some_and(|parent| self.depth(parent) >= DELEGATION_DEPTH) {
+            let error = format!("jobs of jobs of jobs: {DELEGATION_DEPTH} levels are the limit");
+            return Err(Rejected::new(Code::Forbidden, error));
+        }
+        Ok(parent)
+    }
+
+    pub(crate) fn is_worker(&self, descent: &Descent) -> bool {
+        let mut pids = self.slots.values().filter_map(Slot::pid);
+        descent.marked || descent.unseen || pids.any(|pid| descent.ancestry.contains(&pid))
+    }
+}

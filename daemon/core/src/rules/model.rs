@@ -1,0 +1,243 @@
+//! Another model for a session, and a shorter memory: `set_model`, `compact`.
+//!
+//! Owns what is asked of the agent and what is stored of it. Must not know models.
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::work::{Compact, SetModel};
+use agentd_protocol::{Code, Id, Request};
+
+use crate::agent::Resume;
+use crate::effect::Effect;
+use crate::event::RequestContext;
+use crate::ids::{ConnId, SessionId, WorkerId};
+use crate::limits::COMPACTS_WITHIN;
+use crate::outbox::awaiting::{Awaiting, Changed};
+use crate::outbox::timers::Timer;
+use crate::pins;
+use crate::pool::way::Compacting;
+use crate::rules::pins::offered;
+use crate::sessions::session::Session;
+use crate::state::State;
+use crate::store::{Pins, Write};
+use crate::worker::{Failure, WorkerCommand};
+
+impl State {
+    pub(crate) fn compact(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        asked: Compact,
+        facts: &RequestContext,
+    ) {
+        if let Some(loading) = self.loading_of(conn, (None, asked.session.as_deref())) {
+            let request = Request::Compact(asked);
+            return self.wait_for_loading(&loading, conn, id, request, facts);
+        }
+        let session = match &asked.session {
+            Some(name) => {
+                let again = Request::Compact(asked.clone());
+                let Some(session) = self.known_session(name, conn, &id, again, facts) else {
+                    return;
+                };
+                Ok(session)
+            }
+            None => self.session_meant(conn),
+        };
+        match session.and_then(|session| self.compactable(session)) {
+            Ok((worker, session)) => {
+                self.tell_to_compact(worker, session, asked.instructions, (conn, id));
+            }
+            Err(rejected) => self.refuse(conn, id, rejected),
+        }
+    }
+
+    /// This connection's last send's session, else that of the user's only live turn.
+    fn session_meant(&self, conn: ConnId) -> Result<SessionId, Rejected> {
+        let nothing =
+            || Rejected::new(Code::SessionIdle, "there is no session that could be meant");
+        if let Some(last) = self.words.last_session(conn) {
+            return Some(last)
+                .filter(|last| self.sessions.contains_key(last))
+                .ok_or_else(nothing);
+        }
+        let turns = self.abort_targets(conn, &agentd_protocol::request::Abort::default())?;
+        let job = turns.first().and_then(|turn| self.jobs.get(turn));
+        job.map(|job| job.session).ok_or_else(nothing)
+    }
+
+    /// The process that can shorten a session now.
+    fn compactable(&self, session: SessionId) -> Result<(WorkerId, String), Rejected> {
+        let refused = |code, error: String| Err(Rejected::new(code, error));
+        let Some(known) = self.sessions.get(&session) else {
+            return refused(Code::UnknownSession, "the session is gone".to_owned());
+        };
+        let name = known.shown();
+        let agent = self.settings.agents.get(&known.agent);
+        if known.current.is_some() || !known.queue.is_empty() {
+            return refused(
+                Code::SessionBusy,
+                format!("the session `{name}` has a turn in flight"),
+            );
+        }
+        let slot = known.slot.filter(|_| known.open);
+        let slot = slot.and_then(|worker| Some((worker, self.slots.get(&worker)?)));
+        let can = match slot {
+            Some((_, slot)) => slot.compacts,
+            None => agent.is_none_or(|agent| agent.describe.compacts),
+        };
+        match slot {
+            _ if !can => refused(
+                Code::Unsupported,
+                format!("the agent `{}` can't shorten its memory", known.agent),
+            ),
+            Some((worker, slot)) if slot.is_ready() && slot.takes_turns() => {
+                if slot.turns.is_empty() && !self.compacting.contains_key(&worker) {
+                    return Ok((worker, name));
+                }
+                let error = format!("the process of the session `{name}` is busy");
+                refused(Code::SessionBusy, error)
+            }
+            _ => Err(Rejected::new(
+                Code::SessionIdle,
+                format!("the session `{name}` is open in no process"),
+            )
+            .hint("it is opened by its next turn")),
+        }
+    }
+
+    fn tell_to_compact(
+        &mut self,
+        worker: WorkerId,
+        session: String,
+        instructions: Option<String>,
+        (conn, id): (ConnId, Option<Id>),
+    ) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        self.out.push(Effect::Tell {
+            worker,
+            generation: slot.generation,
+            command: WorkerCommand::Compact {
+                session: session.clone(),
+                instructions,
+            },
+        });
+        self.timers.clear(Timer::Idle(worker));
+        let until = self.now.mono + COMPACTS_WITHIN;
+        self.timers.set(Timer::Compact(worker), until);
+        let compacting = Compacting { conn, id, session };
+        self.compacting.insert(worker, compacting);
+    }
+
+    /// An agent has shortened a session, or couldn't.
+    pub(crate) fn compacted(&mut self, worker: WorkerId, result: Result<Option<String>, Failure>) {
+        let Some(compacting) = self.compacting.remove(&worker) else {
+            return;
+        };
+        let Compacting { conn, id, session } = compacting;
+        self.timers.clear(Timer::Compact(worker));
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.idle_since = self.now.mono;
+        }
+        self.slot_freed(worker);
+        match result {
+            Ok(summary) => {
+                let most = agentd_protocol::limits::MAX_TEXT;
+                let summary = summary.map(|text| crate::text::head_and_tail(text, most).0);
+                let line = Line::Compact {
+                    ok: true,
+                    session,
+                    summary,
+                };
+                self.answer(conn, id, &line);
+            }
+            Err(failure) => self.refuse(conn, id, failure.into()),
+        }
+    }
+
+    /// The process that was to shorten a session is gone.
+    pub(crate) fn compact_failed(&mut self, worker: WorkerId, why: &str) {
+        if self.compacting.contains_key(&worker) {
+            let error = format!("{why} while it shortened its memory");
+            let failure = Failure::new(Code::WorkerExited, error);
+            self.timers.clear(Timer::Compact(worker));
+            if let Some(Compacting { conn, id, .. }) = self.compacting.remove(&worker) {
+                self.refuse(conn, id, failure.into());
+            }
+        }
+    }
+
+    pub(crate) fn compact_timeout(&mut self, worker: WorkerId) {
+        if let Some(Compacting { conn, id, session }) = self.compacting.remove(&worker) {
+            let within = COMPACTS_WITHIN.as_secs() / 60;
+            let error = format!("the session `{session}` was not shortened within {within} min");
+            self.refuse(conn, id, Rejected::new(Code::Timeout, error));
+            self.restart_slot(worker, true);
+        }
+    }
+
+    pub(crate) fn set_model(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        set: SetModel,
+        facts: &RequestContext,
+    ) {
+        let again = Request::SetModel(set.clone());
+        let Some(session) = self.known_session(&set.session, conn, &id, again, facts) else {
+            return;
+        };
+        let Some(known) = self.sessions.get(&session) else {
+            return;
+        };
+        let open = self.not_closing(session);
+        match open.and_then(|()| self.pins_for(known, &set)) {
+            Ok(pins) => {
+                let (session, stored) = (set.session, known.stored);
+                let write = Write::Model {
+                    session: session.clone(),
+                    pins: pins.clone(),
+                };
+                let changed = Changed::Model {
+                    session,
+                    pins,
+                    stored,
+                };
+                self.commit(Awaiting::Changed { conn, id, changed }, vec![write]);
+            }
+            Err(rejected) => self.refuse(conn, id, rejected),
+        }
+    }
+
+    /// What a session's later turns are pinned to, if its agent can change at all.
+    fn pins_for(&self, session: &Session, set: &SetModel) -> Result<Pins, Rejected> {
+        let Some(agent) = self.settings.agents.get(&session.agent) else {
+            return Err(self.unknown_agent(&session.agent));
+        };
+        let describe = agent.describe;
+        let holder = session.slot.and_then(|worker| self.slots.get(&worker));
+        let forgets = describe.resume == Resume::None || holder.is_some_and(|slot| !slot.resumes);
+        if !describe.model_per_turn && forgets && session.turns > 0 {
+            let error = format!(
+                "the agent `{}` takes its model when it starts and would forget the session `{}`",
+                session.agent, set.session
+            );
+            return Err(Rejected::new(Code::Unsupported, error).hint("begin a new session"));
+        }
+        // A model's name means something to its provider only: what is in force now is kept with it.
+        let provider = set.provider.as_ref().or(session.pins.provider.as_ref());
+        let thinking = set.thinking.as_ref().or(session.pins.thinking.as_ref());
+        let pins = Pins {
+            provider: provider.or(agent.provider.as_ref()).cloned(),
+            model: Some(set.model.clone()),
+            thinking: thinking.or(agent.thinking.as_ref()).cloned(),
+        };
+        pins::check(agent, &pins)?;
+        if let Some(slot) = holder {
+            offered(slot, &pins)?;
+        }
+        Ok(pins)
+    }
+}

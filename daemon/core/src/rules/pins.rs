@@ -1,0 +1,171 @@
+//! Models that an agent doesn't take.
+//!
+//! Owns whom that fails: those who asked for them, and nobody else. Which models there are, only the
+//! agent knows.
+
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::nearest::nearest;
+use agentd_protocol::request::Send;
+
+use crate::agent::Agent;
+use crate::ids::{TurnId, WorkerId};
+use crate::jobs::job::Phase;
+use crate::pool::fit::Fit;
+use crate::pool::slot::{Slot, SlotPhase};
+use crate::rare::Rare;
+use crate::sessions::session::Session;
+use crate::state::State;
+use crate::store::Pins;
+use crate::worker::Failure;
+
+/// Is it one of the models that a process offers? One that lists none judges for itself.
+///
+/// # Errors
+/// `unsupported`, with what is offered.
+pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
+    let (Some(models), Some(model)) = (&slot.models, &pins.model) else {
+        return Ok(());
+    };
+    let whole = |separator: &str| {
+        let provider = pins.provider.as_ref()?;
+        Some(format!("{provider}{separator}{model}"))
+    };
+    let names = [Some(model.clone()), whole("/"), whole(":")];
+    if models
+        .iter()
+        .any(|offered| names.contains(&Some(offered.clone())))
+    {
+        return Ok(());
+    }
+    let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
+    let more = match models.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let agent = &slot.agent;
+    let error = format!(
+        "the agent `{agent}` offers no model `{model}`; it offers {}{more}",
+        shown.join(", ")
+    );
+    let rejected = Rejected::new(Code::Unsupported, error);
+    Err(match nearest(model, models.iter().map(String::as_str)) {
+        Some(near) => rejected.hint(format!("did you mean `{near}`?")),
+        None => rejected,
+    })
+}
+
+/// So many models are named in a refusal.
+const SHOWN: usize = 12;
+
+/// What a send asks for, with what its session and its agent have where it says nothing.
+pub(crate) fn in_force(send: &Send, session: &Session, agent: &Agent) -> Pins {
+    // A model's name means something to its provider only.
+    let own = send.provider.is_some() || send.model.is_some();
+    let set = (!own).then_some(&session.pins);
+    let pin = |given: &Option<String>, set: Option<&String>, usual: &Option<String>| {
+        given.as_ref().or(set).or(usual.as_ref()).cloned()
+    };
+    let provider = set.and_then(|set| set.provider.as_ref());
+    let model = set.and_then(|set| set.model.as_ref());
+    let thinking = session.pins.thinking.as_ref();
+    Pins {
+        provider: pin(&send.provider, provider, &agent.provider),
+        model: pin(&send.model, model, &agent.model),
+        thinking: pin(&send.thinking, thinking, &agent.thinking),
+    }
+}
+
+/// What only some turns asked of a process, beside what its agent's usual one is started with.
+pub(crate) fn asked(fit: &Fit, usual: &Fit) -> Option<String> {
+    let pins = [
+        ("provider", &fit.provider, &usual.provider),
+        ("model", &fit.model, &usual.model),
+        ("thinking", &fit.thinking, &usual.thinking),
+    ];
+    let pin = |(name, value, usual): (_, &Option<String>, _)| {
+        let value = value.as_ref().filter(|_| value != usual)?;
+        Some(format!("`{name}` `{value}`"))
+    };
+    let tools = fit.toolsets.as_ref().map(|tools| tools.join(","));
+    let tools = tools.map(|tools| format!("`toolsets` `{tools}`"));
+    let asked: Vec<String> = pins.into_iter().filter_map(pin).chain(tools).collect();
+    (!asked.is_empty()).then(|| asked.join(", "))
+}
+
+impl State {
+    /// Did a session's process fail for good that was started with something else than a send asks
+    /// for? That says nothing of this one.
+    pub(crate) fn failed_with_others(&self, session: &Session, send: &Send) -> bool {
+        let slot = session.slot.and_then(|worker| self.slots.get(&worker));
+        let slot = slot.filter(|slot| slot.phase == SlotPhase::Failed);
+        let agent = self.settings.agents.get(&session.agent);
+        slot.zip(agent).is_some_and(|(slot, agent)| {
+            !slot.serves(&Fit::with(agent, session, in_force(send, session, agent)))
+        })
+    }
+
+    /// What only some turns asked of a process that is in its first start and was never ready. One
+    /// whose session is gone fails so, too, and is started without it.
+    pub(crate) fn pins_at_first(&self, worker: WorkerId) -> Option<String> {
+        let slot = self.slots.get(&worker)?;
+        let first = slot.restarts == 0 && slot.phase.ready_since().is_none();
+        let keeps = |session| {
+            slot.resuming == Some(session)
+                || (self.sessions.get(&session)).is_some_and(|session| session.turns == 0)
+        };
+        let keeps = slot.sessions.iter().copied().all(keeps);
+        let agent = self.settings.agents.get(&slot.agent)?;
+        let usual = Fit::usual(agent, &slot.fit.cwd);
+        asked(&slot.fit, &usual).filter(|_| first && keeps)
+    }
+
+    /// The turns that asked for what the program refused end, and it counts against nobody.
+    pub(crate) fn pins_refused(&mut self, worker: WorkerId, asked: &str, why: &str, tail: &str) {
+        let Some(slot) = self.slots.get(&worker).cloned() else {
+            return;
+        };
+        let Some(agent) = self.settings.agents.get(&slot.agent).cloned() else {
+            return;
+        };
+        let said = match tail.trim() {
+            "" => String::new(),
+            tail => format!("; it said: {tail}"),
+        };
+        let error = format!(
+            "agent `{}` did not start with {asked}: {why}{said}",
+            agent.name
+        );
+        let hint = "send without, or with others; `agentctl model` changes what a session is \
+                    pinned to, and its toolsets are those it was begun with";
+        let failure = Failure {
+            hint: Some(hint.to_owned()),
+            ..Failure::new(Code::WorkerStartFailed, error.clone())
+        };
+        let wants = |turn: &TurnId| {
+            let job = self
+                .jobs
+                .get(turn)
+                .filter(|job| job.phase == Phase::Queued)?;
+            let session = self.sessions.get(&job.session)?;
+            slot.serves(&Fit::of(&agent, session, job)).then_some(*turn)
+        };
+        let sessions = slot.sessions.iter();
+        let queued = sessions.filter_map(|session| self.sessions.get(session));
+        let queued = queued.flat_map(|session| &session.queue);
+        let wanted: Vec<TurnId> = queued.filter_map(wants).collect();
+        self.end_turns(worker, why, tail);
+        self.no_spares_with(&slot.agent, &slot.fit);
+        for turn in wanted {
+            self.fail(turn, failure.clone());
+        }
+        for session in &slot.sessions {
+            if let Some(session) = self.sessions.get_mut(session) {
+                // Whoever sends without gets the usual ones.
+                session.last = Rare::default();
+            }
+        }
+        self.restarted(worker, Err(error));
+        self.drop_slot(worker);
+    }
+}

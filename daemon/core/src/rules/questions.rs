@@ -1,0 +1,305 @@
+//! What agents ask their users.
+//!
+//! Owns open questions, their deadlines and what closes them. Must not know wires, as an adapter
+//! translates, nor which answer fits: that is in `answer.rs`.
+
+use std::time::Duration;
+
+use agentd_protocol::line::{Line, ToolTrace};
+use agentd_protocol::request::OnQuestion;
+use agentd_protocol::serde_json;
+
+use crate::effect::Effect;
+use crate::ids::{Process, QuestionId, TurnId, WorkerId};
+use crate::jobs::job::Phase;
+use crate::limits::{
+    DEFAULT_TIMEOUT, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
+    QUESTIONS_CLOSED, QUESTIONS_PER_SESSION,
+};
+use crate::outbox::timers::Timer;
+use crate::peers::questions::{Closed, Question};
+use crate::state::State;
+use crate::text::{escaped_len, head_and_tail, rfc3339};
+use crate::worker::{AskedFor, Asking, QuestionKind, Reply, WorkerCommand};
+
+/// Why a question gets no answer at all.
+enum Unanswered {
+    Nobody,
+    TooMany,
+    TooLong,
+    Ending,
+}
+
+impl State {
+    /// A worker asks: the question waits, or is closed at once, the safe way.
+    pub(crate) fn asked(&mut self, worker: WorkerId, turn: Option<TurnId>, mut asking: Asking) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let turn = turn.or_else(|| slot.turns.first().copied());
+        let turn = turn.and_then(|turn| self.of_worker(worker, turn));
+        let now = self.now.mono;
+        let job = turn.and_then(|turn| Some((turn, self.jobs.get_mut(&turn)?)));
+        let Some((turn, job, number)) = job.and_then(|(turn, job)| {
+            let number = job.number?;
+            Some((turn, job, number))
+        }) else {
+            return self.reply(process, asking.question, silence(asking.kind));
+        };
+        job.said.questions += 1;
+        // Who asked waits for us: that is no stall.
+        job.said.progress_at = now;
+        let question = QuestionId {
+            job: number,
+            number: job.said.questions,
+        };
+        let bytes = asking.bytes();
+        let whole = shorten(&mut asking);
+        let waits = self.question_waits(turn).and(whole);
+        let at = self.question_deadline(turn, asking.limit);
+        let in_ms = i64::try_from(at.saturating_sub(now).as_millis()).unwrap_or(i64::MAX);
+        let expires_at = rfc3339(self.now.wall_ms.saturating_add(in_ms));
+        let line = Line::Question {
+            job: number,
+            question_id: question.to_string(),
+            kind: asking.kind.name().to_owned(),
+            title: asking.title.clone(),
+            detail: asking.detail.clone(),
+            options: asking.options.clone(),
+            expires_at: waits.is_ok().then(|| expires_at.clone()),
+        };
+        self.say_numbered(turn, &line);
+        if let Err(why) = waits {
+            self.deny(turn, question, (process, asking), &why);
+        } else {
+            self.timers.set(Timer::Question(question), at);
+            let open = Question {
+                turn,
+                process,
+                asking,
+                expires_at,
+            };
+            self.questions.open.insert(question, open);
+        }
+        self.count_output(turn, bytes);
+    }
+
+    /// Closes a question that waits for nobody; its turn's tool trace says why.
+    fn deny(
+        &mut self,
+        turn: TurnId,
+        question: QuestionId,
+        (process, asking): (Process, Asking),
+        why: &Unanswered,
+    ) {
+        let (by, output) = match why {
+            Unanswered::Nobody => (Closed::Nobody, "nobody attached"),
+            Unanswered::TooMany => (Closed::Nobody, "too many open questions"),
+            Unanswered::TooLong => (Closed::Nobody, "its options are longer than 16 KiB"),
+            Unanswered::Ending => (Closed::Cancel, "the turn is being ended"),
+        };
+        let now = self.now.mono;
+        if let Some(job) = self.jobs.get_mut(&turn) {
+            let trace = ToolTrace {
+                tool_call_id: question.to_string(),
+                name: "question".to_owned(),
+                input: serde_json::json!({"kind": asking.kind.name(), "title": asking.title}),
+                ok: Some(false),
+                output: output.to_owned(),
+                truncated: false,
+                duration_ms: Some(0),
+                sandbox: None,
+            };
+            job.said.tools.push((trace, now));
+        }
+        self.say_closed(turn, question, by);
+        self.reply(process, asking.question, silence(asking.kind));
+    }
+
+    /// Would anybody answer a question of this turn?
+    fn question_waits(&self, turn: TurnId) -> Result<(), Unanswered> {
+        let job = self.jobs.get(&turn).ok_or(Unanswered::Ending)?;
+        if !matches!(job.phase, Phase::Running { .. }) {
+            return Err(Unanswered::Ending);
+        }
+        let waits = match job.terms.on_question {
+            Some(OnQuestion::Wait) => true,
+            Some(OnQuestion::Deny) => false,
+            None => self.is_attended(turn),
+        };
+        let open = self.questions.open.values().filter(|open| {
+            let asking = self.jobs.get(&open.turn);
+            asking.is_some_and(|asking| asking.session == job.session)
+        });
+        match waits {
+            false => Err(Unanswered::Nobody),
+            true if open.count() >= QUESTIONS_PER_SESSION => Err(Unanswered::TooMany),
+            true => Ok(()),
+        }
+    }
+
+    /// Does a connection that hears of this turn have somebody who answers?
+    fn is_attended(&self, turn: TurnId) -> bool {
+        let Some((job, number)) = self
+            .jobs
+            .get(&turn)
+            .and_then(|job| Some((job, job.number?)))
+        else {
+            return false;
+        };
+        let session = self.sessions.get(&job.session);
+        let name = session.and_then(|session| session.name.as_deref());
+        self.questions.answerers.iter().any(|conn| {
+            let Some(conn) = self.conns.get(conn) else {
+                return false;
+            };
+            let subscribed = conn.subscription.as_ref();
+            conn.follows.values().any(|follow| follow.job == number)
+                || subscribed.is_some_and(|wanted| wanted.wants(name, number))
+        })
+    }
+
+    /// The earliest of the agent's own limit, ours, and the turn's deadline.
+    fn question_deadline(&self, turn: TurnId, limit: Option<AskedFor>) -> Duration {
+        let now = self.now.mono;
+        let job = self.jobs.get(&turn);
+        let runs_out = job.and_then(|job| {
+            Some(job.said.started_at? + job.terms.timeout().unwrap_or(DEFAULT_TIMEOUT))
+        });
+        let own = limit.map(|limit| match limit {
+            AskedFor::Within(time) => time,
+            AskedFor::Until(wall_ms) => {
+                let left = wall_ms.saturating_sub(self.now.wall_ms);
+                Duration::from_millis(u64::try_from(left).unwrap_or(0))
+            }
+        });
+        let own = own.map(|own| now.saturating_add(own));
+        let ours = now + QUESTION_WAITS;
+        [own, runs_out].into_iter().flatten().fold(ours, Ord::min)
+    }
+
+    /// The agent wants no answer any more.
+    pub(crate) fn withdrew(&mut self, worker: WorkerId, native: &str) {
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let process = Process {
+            worker,
+            generation: slot.generation,
+        };
+        let mut open = self.questions.open.iter();
+        let found =
+            open.find(|(_, open)| open.process == process && open.asking.question == native);
+        if let Some((question, open)) = found.map(|(question, open)| (*question, open.turn)) {
+            self.take(question, Closed::Cancel);
+            self.say_closed(open, question, Closed::Cancel);
+        }
+    }
+
+    pub(crate) fn question_expired(&mut self, question: QuestionId) {
+        self.close(question, Closed::Expiry);
+    }
+
+    /// The turn waits for answers no more.
+    pub(crate) fn close_questions(&mut self, turn: TurnId, by: Closed) {
+        for question in self.questions.of_turn(turn) {
+            self.close(question, by);
+        }
+    }
+
+    /// Forgets the questions of a job that is unknown from now on.
+    pub(crate) fn forget_questions(&mut self, turn: TurnId) {
+        for question in self.questions.of_turn(turn) {
+            self.take(question, Closed::Exit);
+        }
+    }
+
+    fn close(&mut self, question: QuestionId, by: Closed) {
+        let Some(open) = self.take(question, by) else {
+            return;
+        };
+        self.say_closed(open.turn, question, by);
+        if by != Closed::Exit {
+            self.reply(
+                open.process,
+                open.asking.question,
+                silence(open.asking.kind),
+            );
+        }
+    }
+
+    /// Takes a question out of those that wait.
+    pub(crate) fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
+        let open = self.questions.open.remove(&question)?;
+        self.timers.clear(Timer::Question(question));
+        self.questions.closed.push_back((question, by));
+        if self.questions.closed.len() > QUESTIONS_CLOSED {
+            self.questions.closed.pop_front();
+        }
+        if let Some(job) = self.jobs.get_mut(&open.turn) {
+            job.said.progress_at = self.now.mono;
+        }
+        Some(open)
+    }
+
+    pub(crate) fn say_closed(&mut self, turn: TurnId, question: QuestionId, by: Closed) {
+        let line = closed_line(question, by);
+        self.say_numbered(turn, &line);
+    }
+
+    /// Tells a process what became of its question, if it is still the one that asked.
+    pub(crate) fn reply(&mut self, process: Process, question: String, reply: Reply) {
+        let Process { worker, generation } = process;
+        let asked = self
+            .slots
+            .get(&worker)
+            .is_some_and(|slot| slot.generation == generation && slot.phase.has_process());
+        if asked {
+            let command = WorkerCommand::Answer { question, reply };
+            self.out.push(Effect::Tell {
+                worker,
+                generation,
+                command,
+            });
+        }
+    }
+
+    /// Does a turn wait for an answer?
+    pub(crate) fn is_asking(&self, turn: TurnId) -> bool {
+        self.questions.open.values().any(|open| open.turn == turn)
+    }
+}
+
+/// What an agent hears when nobody answers.
+pub(crate) const fn silence(kind: QuestionKind) -> Reply {
+    match kind {
+        QuestionKind::Approval => Reply::Denied,
+        QuestionKind::Choice | QuestionKind::Text | QuestionKind::Secret => Reply::Cancelled,
+    }
+}
+
+pub(crate) fn closed_line(question: QuestionId, by: Closed) -> Line {
+    Line::QuestionClosed {
+        job: question.job,
+        question_id: question.to_string(),
+        by: by.name().to_owned(),
+    }
+}
+
+/// Makes a question fit into a line.
+fn shorten(asking: &mut Asking) -> Result<(), Unanswered> {
+    let title = std::mem::take(&mut asking.title);
+    asking.title = head_and_tail(title, QUESTION_TITLE).0;
+    let detail = asking.detail.take();
+    asking.detail = detail.map(|detail| head_and_tail(detail, QUESTION_DETAIL).0);
+    let lengths = asking.options.iter().map(|option| escaped_len(option) + 3);
+    if lengths.sum::<usize>() > QUESTION_OPTIONS {
+        asking.options = Vec::new();
+        return Err(Unanswered::TooLong);
+    }
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! What a dead instance left behind: interrupted, queued again, or held.
+//!
+//! Owns the gate: a session opens only when the dead instance's processes are gone. Must not know
+//! processes: the shell ends them and says so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agentd_protocol::request::Retry;
+use agentd_protocol::{Code, JobId};
+
+use crate::ids::{SessionId, TurnId};
+use crate::jobs::job::{Ending, Job, Phase};
+use crate::jobs::slices::Fate;
+use crate::limits::ATTEMPTS;
+use crate::peers::questions::Closed;
+use crate::rules::budget;
+use crate::sessions::session::{Gate, Session};
+use crate::state::State;
+use crate::store::{JobState, LeftJob, Recovered, Write};
+use crate::terms::Terms;
+use crate::worker::Failure;
+
+impl State {
+    pub(crate) fn recovered(&mut self, recovered: Recovered) {
+        let why = "what a dead agentd left running is being ended";
+        let gate = Arc::new(Gate {
+            why: why.to_owned(),
+            instances: BTreeSet::from([recovered.instance.clone()]),
+        });
+        let mut sessions = BTreeSet::new();
+        for row in recovered.sessions {
+            let session = self.adopt_session(row);
+            sessions.insert(session);
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.leased = true;
+                let known = session.gate.get_or_insert_with(|| Arc::clone(&gate));
+                if !known.instances.contains(&recovered.instance) {
+                    let known = Arc::make_mut(known);
+                    known.instances.insert(recovered.instance.clone());
+                    why.clone_into(&mut known.why);
+                }
+            }
+        }
+        // All of them first: a turn that ends as interrupted holds those behind it.
+        let lost: Vec<(TurnId, bool)> = recovered
+            .jobs
+            .into_iter()
+            .filter_map(|left| self.recover_job(left))
+            .collect();
+        for (turn, cancelled) in lost {
+            if cancelled {
+                self.end_in_turn(turn, Fate::Asked(Ending::Cancelled));
+                continue;
+            }
+            let error =
+                "agentd died while the turn ran; what it had done by then may have taken effect";
+            // Nothing of its session starts before it has ended, which may hold what is behind it.
+            let session = self.jobs.get(&turn).map(|job| job.session);
+            if let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) {
+                session.current = Some(turn);
+            }
+            let failure = Failure::new(Code::Interrupted, error);
+            self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
+        }
+        for session in sessions {
+            self.forget_session_if_idle(session);
+        }
+        // Those who found the session taken ask again; it is ours now.
+        for batch in self
+            .orphaned
+            .remove(&recovered.instance)
+            .unwrap_or_default()
+        {
+            self.ask_to_accept(batch);
+        }
+    }
+
+    /// The dead instance's processes are gone: its sessions may be opened again.
+    pub(crate) fn instance_gone(&mut self, instance: &str, survivors: &[u32]) {
+        let waits = |session: &Session| {
+            let gate = session.gate.as_ref();
+            gate.is_some_and(|gate| gate.instances.contains(instance))
+        };
+        let gated = self.sessions.iter().filter(|(_, session)| waits(session));
+        let gated: Vec<SessionId> = gated.map(|(session, _)| *session).collect();
+        for id in gated {
+            if let Some(session) = self.sessions.get_mut(&id)
+                && let Some(gate) = &mut session.gate
+            {
+                if !survivors.is_empty() {
+                    Arc::make_mut(gate).why =
+                        format!("processes {survivors:?} of a dead agentd could not be ended");
+                } else if gate.instances.len() > 1 {
+                    Arc::make_mut(gate).instances.remove(instance);
+                } else {
+                    session.gate = None;
+                }
+            }
+            self.forget_session_if_idle(id);
+        }
+    }
+
+    /// Takes a job back into memory; returns it if it can't go on.
+    fn recover_job(&mut self, left: LeftJob) -> Option<(TurnId, bool)> {
+        let LeftJob { row, terms, so_far } = left;
+        let session = self.names.get(&row.session).copied()?;
+        if self.numbers.contains_key(&row.job) {
+            return None;
+        }
+        let now = self.now;
+        let (attempt, expires, start, held, was_running) = match row.state {
+            JobState::Queued {
+                attempt,
+                expires,
+                start,
+                held,
+            } => (attempt, expires.boot_ms(now), start, held, false),
+            JobState::Running { attempt } => (attempt, u64::MAX, None, false, true),
+            JobState::Finished { .. } => return None,
+        };
+        let start = start
+            .map(|start| start.boot_ms(now))
+            .filter(|start| *start > now.boot_ms);
+        let turn = TurnId(self.number());
+        // A request that doesn't read back is ended like an interrupted one, never run.
+        let readable = terms.is_ok();
+        let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
+        let (terms, bytes) = self.shared_terms.share(terms);
+        let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
+        let again = again && !row.cancelled;
+        let lost = (was_running && !again) || !readable || row.cancelled;
+        let mut job = Job {
+            number: Some(row.job),
+            depth: terms.parent.map_or(0, |parent| self.depth(parent)) + 1,
+            attempt,
+            accepted_seq: row.seq,
+            seq: row.seq,
+            start: start.filter(|_| !lost),
+            weight: budget::of_waiting(bytes),
+            ..Job::new(session, terms, now.mono, expires)
+        };
+        let asked = job.restore(so_far);
+        if again || (!was_running && attempt > 0) {
+            job.restart();
+            job.ran = true;
+        } else if was_running {
+            job.ran = true;
+            job.said.started_at = Some(self.now.mono);
+        }
+        let scheduled = job.start.is_some();
+        if scheduled {
+            job.phase = Phase::Scheduled;
+        } else if held {
+            job.phase = Phase::Held;
+        }
+        self.numbers.insert(row.job, turn);
+        self.put_job(turn, job);
+        for question in asked {
+            // Who asked is gone.
+            self.say_closed(turn, question, Closed::Exit);
+        }
+        if lost {
+            return Some((turn, row.cancelled));
+        }
+        if !scheduled {
+            self.enqueue_recovered(turn, session, row.job);
+        }
+        if again {
+            self.wait_afresh(turn);
+            self.tell_later(Write::Requeue {
+                job: row.job,
+                attempt,
+            });
+        } else {
+            self.waits(turn);
+        }
+        None
+    }
+
+    fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId, number: JobId) {
+        let Some(session) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        // A send that came meanwhile is younger, and of two dead instances the second may have left
+        // an older one.
+        let older = |other: &TurnId| {
+            let job = self.jobs.get(other);
+            let other = job.and_then(|job| job.number);
+            other.is_some_and(|other| other < number)
+        };
+        let place = session.queue.iter().rposition(older);
+        let place = place.map_or(0, |last| last + 1);
+        session.queue.insert(place, turn);
+    }
+}

@@ -1,0 +1,243 @@
+//! Which turns start now: the oldest first, and nobody behind them takes what they wait for.
+//!
+//! Owns the order in which turns are looked at, and how far. Which process one gets is in
+//! `pool.rs`. Must not look at more turns than there are processes, beside those that start or end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::derived::lanes::{Lane, Next};
+use crate::ids::{TurnId, WorkerId};
+use crate::jobs::job::{Job, Phase};
+use crate::jobs::slices::Fate;
+use crate::limits::ENDED_AT_ONCE;
+use crate::outbox::timers::Timer;
+use crate::pool::slot::Slot;
+use crate::rules::clock::allowed;
+use crate::rules::place::Place;
+use crate::state::State;
+
+/// What a look at a turn came to.
+enum Look {
+    /// It starts.
+    Starts,
+    /// It is over, or waits for something else now: what it waited for may be there for others.
+    Changed,
+    /// It waits for what is on its way to it. One behind it may find more.
+    Waits,
+    /// It waits, and with it everything behind it in its lane.
+    Stands,
+}
+
+/// One look at what can start.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// Lanes that are looked at, and the last turn that was.
+    open: BTreeMap<Lane, Option<TurnId>>,
+    /// Lanes in which nothing more can start.
+    closed: BTreeSet<Lane>,
+    /// There is no room for one more process, and none can be made.
+    pub(crate) full: bool,
+    /// The turn that was looked at lets other agents go first.
+    pub(crate) yields: bool,
+    /// The lanes of those that did.
+    yielded: Vec<Lane>,
+    /// Nobody does any more: what is left goes to the oldest.
+    pub(crate) by_age: bool,
+    /// How many turns asked in vain for processes that are kept for others.
+    pub(crate) kept: usize,
+    /// Processes on their way out whose room older turns wait for.
+    pub(crate) claimed: usize,
+    /// How many turns wait for each process that isn't ready.
+    promised: BTreeMap<WorkerId, u32>,
+    /// These turns wait for nothing but the readiness of their process.
+    soon: BTreeSet<TurnId>,
+}
+
+impl Pass {
+    /// Nothing more can start in a lane.
+    fn close(&mut self, lane: Lane) {
+        self.open.remove(&lane);
+        if std::mem::take(&mut self.yields) {
+            self.yielded.push(lane.clone());
+        }
+        self.closed.insert(lane);
+    }
+
+    /// Looks once more at those who let others go first; was there any?
+    fn go_on_by_age(&mut self) -> bool {
+        let yielded = std::mem::take(&mut self.yielded);
+        for lane in &yielded {
+            self.closed.remove(lane);
+        }
+        self.by_age = true;
+        !yielded.is_empty() && !self.full
+    }
+
+    /// How many turns wait already for a process that isn't ready?
+    pub(crate) fn promised(&self, worker: WorkerId) -> u32 {
+        self.promised.get(&worker).copied().unwrap_or_default()
+    }
+}
+
+impl State {
+    /// Starts what can start: called after every event that may let something start.
+    pub(crate) fn schedule(&mut self) {
+        if self.mode.starts_turns() {
+            self.derive();
+            self.start_what_can();
+        }
+        self.keep_warm();
+    }
+
+    fn start_what_can(&mut self) {
+        let mut changes = 0;
+        let mut pass = self.begin_pass();
+        loop {
+            let Some((next, lane)) = self.oldest(&pass) else {
+                if pass.go_on_by_age() {
+                    continue;
+                }
+                if self.way_ends(pass.full) {
+                    pass = self.begin_pass();
+                    continue;
+                }
+                break;
+            };
+            if changes >= ENDED_AT_ONCE {
+                // The rest with the next event, which comes at once.
+                return self.timers.set(Timer::Schedule, self.now.mono);
+            }
+            self.looked += 1;
+            match self.look(next, &mut pass) {
+                Look::Starts => {
+                    changes += 1;
+                    pass.open.entry(lane).or_default();
+                }
+                Look::Waits => {
+                    pass.open.insert(lane, Some(next.turn));
+                }
+                Look::Stands => pass.close(lane),
+                Look::Changed => {
+                    changes += 1;
+                    self.derive();
+                    pass = self.begin_pass();
+                }
+            }
+            self.derive();
+        }
+        let stopped = self.clocked.difference(&pass.soon).copied();
+        let waits = |turn: &TurnId| {
+            let job = self.jobs.get(turn);
+            job.is_some_and(|job| matches!(job.phase, Phase::Queued | Phase::Held))
+        };
+        for turn in stopped.filter(waits).collect::<Vec<_>>() {
+            self.clock_stops(turn);
+        }
+    }
+
+    /// Begins with the lanes that lead to a process which could take a turn now, or soon.
+    fn begin_pass(&self) -> Pass {
+        let mut pass = Pass::default();
+        for (worker, slot) in &self.slots {
+            if slot.is_ready() && !(slot.has_room() && slot.takes_turns()) {
+                continue;
+            }
+            let held = Lane::Held(*worker);
+            // Whoever waits for one that comes up waits beside those who wait for any.
+            let shared = may_be_shared(slot) || slot.phase.comes();
+            let free = self.lane_of(slot).filter(|_| shared);
+            for lane in std::iter::once(held).chain(free) {
+                if !self.derived.lanes.is_empty(&lane) {
+                    pass.open.insert(lane, None);
+                }
+            }
+            if shared && self.takes_more_than_others(slot) {
+                let all = self.derived.lanes.free_of(&slot.agent);
+                pass.open.extend(all.map(|lane| (lane.clone(), None)));
+            }
+        }
+        pass
+    }
+
+    /// The oldest turn that may be able to start.
+    fn oldest(&self, pass: &Pass) -> Option<(Next, Lane)> {
+        let lanes = &self.derived.lanes;
+        let open = pass.open.iter();
+        let heads = open.filter_map(|(lane, after)| Some((lanes.next_in(lane, *after)?, lane)));
+        let known = heads.min_by_key(|(next, _)| next.turn);
+        let mut new = None;
+        let mut after = None;
+        while let Some((turn, lane)) = lanes.lane_after(after).filter(|_| !pass.full) {
+            if known.is_some_and(|(next, _)| next.turn < turn) {
+                break;
+            }
+            if !pass.open.contains_key(lane) && !pass.closed.contains(lane) {
+                new = lanes.next_in(lane, None).map(|next| (next, lane));
+                break;
+            }
+            after = Some(turn);
+        }
+        new.or(known).map(|(next, lane)| (next, lane.clone()))
+    }
+
+    /// Starts a turn if it can.
+    fn look(&mut self, next: Next, pass: &mut Pass) -> Look {
+        let Next { turn, session } = next;
+        let late = |job: &Job| job.expires <= self.now.boot_ms;
+        let is_over = |job: &Job| {
+            job.clock
+                .is_some_and(|since| since + allowed(job) <= self.now.mono)
+        };
+        let Some(job) = self.jobs.get(&turn) else {
+            return Look::Stands;
+        };
+        if late(job) {
+            self.expire(turn);
+            return Look::Changed;
+        }
+        if is_over(job) {
+            // It rang while its mark was on its way to a process that is gone.
+            self.never_ready(turn);
+            return Look::Changed;
+        }
+        match self.place(session, turn, pass) {
+            Place::Here(worker) => {
+                self.mark(turn, worker);
+                Look::Starts
+            }
+            Place::Never(failure) => {
+                self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
+                Look::Changed
+            }
+            Place::Changed => Look::Changed,
+            // Several may wait for one process, which is there for the first of them.
+            Place::Soon(worker) if self.promise(worker, pass) => {
+                pass.soon.insert(turn);
+                self.clock_runs(turn);
+                Look::Waits
+            }
+            Place::Coming => Look::Waits,
+            // Those behind it may find another one.
+            Place::Soon(_) if self.sessions.get(&session).is_some_and(|one| one.coming) => {
+                Look::Waits
+            }
+            Place::Soon(_) | Place::Wait => Look::Stands,
+        }
+    }
+
+    /// Has a process that isn't ready room for one more of those that wait for it?
+    fn promise(&self, worker: WorkerId, pass: &mut Pass) -> bool {
+        let Some(slot) = self.slots.get(&worker) else {
+            return false;
+        };
+        let taken = pass.promised.entry(worker).or_default();
+        *taken += 1;
+        *taken <= slot.capacity
+    }
+}
+
+/// Could a process take a session that it doesn't hold?
+fn may_be_shared(slot: &Slot) -> bool {
+    let free = !slot.one_session || slot.sessions.is_empty();
+    free && slot.takes_turns() && slot.phase.may_serve() && !slot.is_one_turn()
+}

@@ -1,0 +1,390 @@
+//! A send up to its acceptance: every way to refuse one, and the pending job.
+//!
+//! Owns the choice of agent and the check against the session's facts. Must not know processes
+//! beyond "is one free now?".
+
+use std::collections::{BTreeSet, VecDeque};
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::{Decoded, Ignored, Mode, Send};
+use agentd_protocol::{Code, Id, Request, request};
+
+use crate::event::RequestContext;
+use crate::ids::{ConnId, SessionId};
+use crate::jobs::job::Waiter;
+use crate::json;
+use crate::limits::{
+    COMMITS_OUTSTANDING, MAX_WORKERS, QUEUED_IN_ALL, QUEUED_PER_SESSION, SCHEDULED_IN_ALL,
+    SENDS_PER_CONNECTION,
+};
+use crate::outbox::awaiting::Awaiting;
+use crate::rules::accept::Placing;
+use crate::rules::budget::full;
+use crate::rules::queries::unknown_session;
+use crate::sessions::directory;
+use crate::sessions::loading::{Loading, Parked};
+use crate::sessions::session::Session;
+use crate::state::State;
+use crate::store::{Query, SessionRow};
+
+impl State {
+    pub(crate) fn send_requested(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &RequestContext,
+    ) {
+        let Request::Send(send) = &decoded.request else {
+            return;
+        };
+        let name = send.session.clone();
+        if let Err(rejected) = self.room_on(conn).and_then(|()| self.room_for(send, facts)) {
+            return self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
+        }
+        let Some(name) = name.filter(|name| !self.names.contains_key(name)) else {
+            return self.send_in(conn, id, decoded, facts);
+        };
+        self.park_until_loaded(name.clone(), vec![name], conn, id, decoded, facts);
+    }
+
+    /// Lets a request wait until the store has said what it knows of some sessions.
+    pub(crate) fn park_until_loaded(
+        &mut self,
+        key: String,
+        names: Vec<String>,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &RequestContext,
+    ) {
+        if let Err(rejected) = self.room_to_park(&decoded.request) {
+            return match &decoded.request {
+                Request::Send(send) => {
+                    self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
+                }
+                _ => self.refuse(conn, id, rejected),
+            };
+        }
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.loading = Some(key.clone());
+        }
+        self.parked(&decoded.request);
+        let parked = Parked {
+            conn,
+            id,
+            decoded,
+            facts: facts.clone(),
+        };
+        if let Some(loading) = self.loading.get_mut(&key) {
+            loading.parked.push_back(parked);
+            return;
+        }
+        let loading = Loading {
+            names: names.clone(),
+            parked: VecDeque::from([parked]),
+        };
+        self.loading.insert(key.clone(), loading);
+        self.load(Awaiting::Sessions(key), Query::Sessions { names });
+    }
+
+    /// Has the connection room for one more send?
+    fn room_on(&self, conn: ConnId) -> Result<(), Rejected> {
+        let in_flight = self
+            .conns
+            .get(&conn)
+            .map_or(0, crate::peers::conn::Conn::in_flight);
+        if in_flight < SENDS_PER_CONNECTION {
+            return Ok(());
+        }
+        Err(full(format!(
+            "this connection has {in_flight} sends in flight, the limit is {SENDS_PER_CONNECTION}"
+        )))
+    }
+
+    /// Has the daemon room for one more turn, and can it be run at all?
+    pub(crate) fn room_for(&self, send: &Send, facts: &RequestContext) -> Result<(), Rejected> {
+        if self.mode.is_stopping() {
+            return Err(self.stopping());
+        }
+        directory::is_there("cwd", send.cwd.as_ref(), facts)?;
+        self.may_call_back(send.callback.as_ref(), facts)?;
+        if self.is_for_later(send) {
+            if self.scheduled >= SCHEDULED_IN_ALL {
+                return Err(full(format!(
+                    "{SCHEDULED_IN_ALL} jobs wait for their `start_at`, the limit"
+                )));
+            }
+        // Those that have a process are not waiting.
+        } else if self.jobs.len() - self.scheduled >= QUEUED_IN_ALL + MAX_WORKERS {
+            return Err(full(format!(
+                "{QUEUED_IN_ALL} turns are waiting, the limit"
+            )));
+        }
+        self.room_in_memory(send)?;
+        self.room_in_store()
+    }
+
+    /// Has the store room for one more request that may as well be refused?
+    pub(crate) fn room_in_store(&self) -> Result<(), Rejected> {
+        if self.store_is_behind() {
+            return Err(full(format!(
+                "{COMMITS_OUTSTANDING} commits are outstanding, the limit: the disk is slow"
+            )));
+        }
+        Ok(())
+    }
+
+    fn is_for_later(&self, send: &Send) -> bool {
+        let start = send.start_at.as_deref().and_then(request::unix_ms);
+        start.is_some_and(|start| start > self.now.wall_ms)
+    }
+
+    /// What the store knows of sessions came: the requests on them go on, in order.
+    pub(crate) fn sessions_loaded(&mut self, key: &str, rows: Result<Vec<SessionRow>, String>) {
+        let Some(loading) = self.loading.remove(key) else {
+            return;
+        };
+        self.unparked_all(&loading.parked);
+        for parked in &loading.parked {
+            let conn = self.conns.get_mut(&parked.conn);
+            if let Some(conn) = conn.filter(|conn| conn.loading.as_deref() == Some(key)) {
+                conn.loading = None;
+            }
+        }
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(why) => {
+                for parked in loading.parked {
+                    let error = format!("the session can't be read: {why}");
+                    let rejected = Rejected::new(Code::StoreFailed, error);
+                    self.refuse(parked.conn, parked.id, rejected);
+                }
+                return;
+            }
+        };
+        let adopted: Vec<SessionId> = rows
+            .into_iter()
+            .map(|row| self.adopt_session(row))
+            .collect();
+        let here = |name: &String| self.names.contains_key(name);
+        let absent = loading.names.into_iter().filter(|name| !here(name));
+        let absent: BTreeSet<String> = absent.collect();
+        for parked in loading.parked {
+            if self.must_wait_again(key, &parked, &absent) {
+                self.wait_again(key, parked);
+            } else {
+                self.unparked(parked);
+            }
+        }
+        for session in adopted {
+            self.forget_session_if_idle(session);
+        }
+    }
+
+    /// Was a request parked behind others without a look at its own sessions, did one of these
+    /// leave memory meanwhile, or is one before it waiting again?
+    fn must_wait_again(&self, key: &str, parked: &Parked, absent: &BTreeSet<String>) -> bool {
+        let request = &parked.decoded.request;
+        let unknown = |name: &&str| !self.names.contains_key(*name) && !absent.contains(*name);
+        request.sessions().iter().any(unknown)
+            || is_in_order(key) && self.waits_behind(parked.conn, request).is_some()
+    }
+
+    fn wait_again(&mut self, key: &str, parked: Parked) {
+        let Parked {
+            conn,
+            id,
+            decoded,
+            facts,
+        } = parked;
+        if is_in_order(key) {
+            self.request(conn, id, decoded, &facts);
+        } else {
+            self.request_loaded(conn, id, decoded, &facts);
+        }
+    }
+
+    fn unparked(&mut self, parked: Parked) {
+        let Parked {
+            conn,
+            id,
+            decoded,
+            facts,
+        } = parked;
+        if self.needs_a_look(&decoded.request) {
+            return self.park_until_looked(conn, id, decoded, &facts);
+        }
+        let unknown = |session: &&str| !self.names.contains_key(*session);
+        if let Request::Send(send) = &decoded.request {
+            // Those before it may have taken the room that was there when it came.
+            let room = self
+                .room_on(conn)
+                .and_then(|()| self.room_for(send, &facts));
+            match room {
+                Ok(()) => self.send_in(conn, id, decoded, &facts),
+                Err(rejected) => {
+                    let waiter = waiter(conn, id, &decoded.ignored, send);
+                    self.refuse_or_replay(waiter, send, rejected);
+                }
+            }
+        } else if let Request::Dispatch(_) = &decoded.request {
+            self.dispatch_in(conn, id, decoded, &facts);
+        } else if let Some(session) = decoded.request.session().filter(unknown) {
+            let rejected = unknown_session(session);
+            self.refuse(conn, id, rejected);
+        } else {
+            self.request_loaded(conn, id, decoded, &facts);
+        }
+    }
+
+    pub(crate) fn adopt_session(&mut self, row: SessionRow) -> SessionId {
+        if let Some(known) = self.names.get(&row.name) {
+            return *known;
+        }
+        let session = SessionId(self.number());
+        self.names.insert(row.name.clone(), session);
+        self.sessions
+            .insert(session, Box::new(Session::from_row(row)));
+        session
+    }
+
+    fn send_in(&mut self, conn: ConnId, id: Option<Id>, decoded: Decoded, facts: &RequestContext) {
+        let Request::Send(send) = decoded.request else {
+            return;
+        };
+        let waiter = waiter(conn, id, &decoded.ignored, &send);
+        let known = send.session.as_ref().and_then(|name| self.names.get(name));
+        let known = known.copied();
+        let placed = self
+            .parent_of(send.parent, &facts.descent)
+            .and_then(|parent| Ok((self.session_for(&send, known, facts)?, parent)));
+        match placed {
+            Ok((session, parent)) => {
+                let contents = facts.contents.first().cloned().unwrap_or_default();
+                let placing = Placing::of_send(session, parent, contents);
+                self.accept(waiter, *send, &placing);
+            }
+            Err(rejected) => self.refuse_or_replay(waiter, &send, rejected),
+        }
+    }
+
+    /// Finds or makes the session of a send and checks that the send fits it.
+    pub(crate) fn session_for(
+        &mut self,
+        send: &Send,
+        known: Option<SessionId>,
+        facts: &RequestContext,
+    ) -> Result<SessionId, Rejected> {
+        if let Some(session) = known.and_then(|known| self.sessions.get_mut(&known)) {
+            directory::learn(session, send.cwd.as_ref(), facts);
+        }
+        if let Some(session) = known.and_then(|known| self.sessions.get(&known)) {
+            fits(session, send, facts)?;
+            self.usable(&session.agent.clone(), known, send)?;
+            self.session_takes(known, send)?;
+            return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
+        }
+        if self.settings.nested
+            && let Some(native) = &send.native
+        {
+            let error = format!("there is no session `{native}` any more");
+            return Err(Rejected::new(Code::ContextLost, error));
+        }
+        let agent = match &send.agent {
+            Some(agent) => agent.clone(),
+            None => self.default_agent()?,
+        };
+        self.usable(&agent, None, send)?;
+        let if_new = send.cwd_if_new.as_ref().filter(|_| send.cwd.is_none());
+        directory::is_there("cwd_if_new", if_new, facts)?;
+        let given = send.cwd.as_ref().or(if_new);
+        let cwd = given.unwrap_or(&self.settings.home).clone();
+        let mut session = Session::new(send.session.clone(), agent, cwd, send.toolsets.clone());
+        directory::learn(&mut session, given, facts);
+        session.named = send.session.is_some();
+        let session_id = SessionId(self.number());
+        if let Some(name) = &session.name {
+            self.names.insert(name.clone(), session_id);
+        }
+        self.sessions.insert(session_id, Box::new(session));
+        Ok(session_id)
+    }
+
+    fn session_takes(&mut self, session: Option<SessionId>, send: &Send) -> Result<(), Rejected> {
+        let now = self.now.mono;
+        let known = session.and_then(|session| self.sessions.get(&session));
+        let others = known.is_some_and(|session| self.failed_with_others(session, send));
+        let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) else {
+            return Ok(());
+        };
+        if send.mode == Mode::Reject && (session.current.is_some() || !session.queue.is_empty()) {
+            let error = format!("the session `{}` has a turn in flight", session.shown());
+            return Err(Rejected::new(Code::SessionBusy, error));
+        }
+        if session.closing {
+            let error = format!("the session `{}` is being closed", session.shown());
+            return Err(Rejected::new(Code::SessionBusy, error));
+        }
+        if session.queue.len() >= QUEUED_PER_SESSION {
+            let error = format!(
+                "{QUEUED_PER_SESSION} turns wait in the session `{}`, the limit",
+                session.shown()
+            );
+            return Err(
+                Rejected::new(Code::QueueFull, error).hint("nothing was run; ask again later")
+            );
+        }
+        let shown = format!("session `{}`", session.shown());
+        match session.health.other().and_then(|health| health.broken(now)) {
+            Some(broken) if !others => Err(broken.failure(&shown).into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Do the requests parked under a key take effect in the order sent? A session can't be named so.
+pub(crate) fn is_in_order(key: &str) -> bool {
+    key.contains('#')
+}
+
+fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Waiter {
+    Waiter {
+        conn,
+        id,
+        stream: send.stream == Some(true),
+        ignored: ignored.to_vec(),
+    }
+}
+
+/// Does a send name what its session has?
+fn fits(session: &Session, send: &Send, facts: &RequestContext) -> Result<(), Rejected> {
+    let conflict = |field: &str, given: &str, in_force: &str| {
+        let error = format!(
+            "`{field}` is `{given}`, but the session `{}` was made with `{in_force}`",
+            session.shown()
+        );
+        Err(Rejected::new(Code::SessionConflict, error)
+            .hint("leave the field out, or use another session"))
+    };
+    if let Some(agent) = send.agent.as_ref().filter(|agent| **agent != session.agent) {
+        return conflict("agent", agent, &session.agent);
+    }
+    let elsewhere = |cwd: &&String| !directory::is_of(session, cwd, facts);
+    if let Some(cwd) = send.cwd.as_ref().filter(elsewhere) {
+        return conflict("cwd", cwd, &session.cwd);
+    }
+    // A set: neither order nor repetitions mean anything.
+    let set = |toolsets: &Option<Vec<String>>| {
+        let names = toolsets.as_ref().map(|names| names.iter().cloned());
+        names.map(BTreeSet::from_iter)
+    };
+    if send.toolsets.is_some() && set(&send.toolsets) != set(&session.toolsets) {
+        return conflict(
+            "toolsets",
+            &json::text(&send.toolsets),
+            &json::text(&session.toolsets),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,332 @@
+//! Sessions by themselves: made without a turn, closed, their held turns released.
+//!
+//! Owns what each needs of the session and what the commit's answer means. Must not know turns
+//! beyond "is there one?".
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::{Decoded, Send};
+use agentd_protocol::work::{Named, SessionNew};
+use agentd_protocol::{Code, Id, JobId, Request};
+
+use crate::effect::StopStage;
+use crate::event::RequestContext;
+use crate::ids::{ConnId, SessionId};
+use crate::jobs::job::Phase;
+use crate::json;
+use crate::outbox::awaiting::{Awaiting, Changed};
+use crate::outbox::timers::Timer;
+use crate::rare::Rare;
+use crate::sessions::directory;
+use crate::state::State;
+use crate::store::{NewSession, Stored, Write, Written};
+
+impl State {
+    /// The session of a request, once the store has said what it knows of it: `None` while it is
+    /// asked; then the request comes again, unless there is no such session.
+    pub(crate) fn known_session(
+        &mut self,
+        name: &str,
+        conn: ConnId,
+        id: &Option<Id>,
+        request: Request,
+        facts: &RequestContext,
+    ) -> Option<SessionId> {
+        if let Some(session) = self.names.get(name) {
+            return Some(*session);
+        }
+        let decoded = Decoded {
+            request,
+            ignored: Vec::new(),
+        };
+        self.park_until_loaded(
+            name.to_owned(),
+            vec![name.to_owned()],
+            conn,
+            id.clone(),
+            decoded,
+            facts,
+        );
+        None
+    }
+
+    pub(crate) fn session_new(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        new: SessionNew,
+        facts: &RequestContext,
+    ) {
+        if let Some(loading) = self.asked_for(new.session.as_ref()) {
+            // Whoever asked first may make it.
+            return self.wait_for_loading(&loading, conn, id, Request::SessionNew(new), facts);
+        }
+        match self.new_session(&new, facts) {
+            Ok(made) => {
+                let changed = Changed::New {
+                    agent: made.agent.clone(),
+                    cwd: made.cwd.clone(),
+                };
+                self.commit(
+                    Awaiting::Changed { conn, id, changed },
+                    vec![Write::Open(Box::new(made))],
+                );
+            }
+            Err(rejected) => self.refuse(conn, id, rejected),
+        }
+    }
+
+    /// The question to the store, if there is one just now, whether a session exists.
+    fn asked_for(&self, name: Option<&String>) -> Option<String> {
+        let mut loading = self.loading.iter();
+        let asked =
+            loading.find(|(_, loading)| name.is_some_and(|name| loading.names.contains(name)));
+        asked.map(|(key, _)| key.clone())
+    }
+
+    fn new_session(
+        &mut self,
+        new: &SessionNew,
+        facts: &RequestContext,
+    ) -> Result<NewSession, Rejected> {
+        if self.mode.is_stopping() {
+            return Err(self.stopping());
+        }
+        directory::is_there("cwd", new.cwd.as_ref(), facts)?;
+        if let Some(name) = new
+            .session
+            .as_ref()
+            .filter(|name| self.names.contains_key(*name))
+        {
+            return Err(exists(name));
+        }
+        let agent = match &new.agent {
+            Some(agent) => agent.clone(),
+            None => self.default_agent()?,
+        };
+        let like = Send {
+            toolsets: new.toolsets.clone(),
+            ..Send::default()
+        };
+        self.usable(&agent, None, &like)?;
+        let cwd = new.cwd.as_ref().unwrap_or(&self.settings.home).clone();
+        Ok(NewSession {
+            name: new.session.clone(),
+            agent,
+            real_cwd: directory::real(&cwd, facts),
+            cwd,
+            toolsets: new.toolsets.as_ref().map(json::text),
+            at: self.now.wall_ms,
+        })
+    }
+
+    pub(crate) fn session_close(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        named: Named,
+        facts: &RequestContext,
+    ) {
+        let again = Request::SessionClose(named.clone());
+        let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
+            return;
+        };
+        if let Err(rejected) = self.not_closing(session) {
+            return self.refuse(conn, id, rejected);
+        }
+        let unfinished = self.sessions.get(&session).map_or(0, |known| known.jobs);
+        if unfinished > 0 {
+            let error = format!(
+                "the session `{}` has {unfinished} unfinished turns",
+                named.session
+            );
+            let rejected = Rejected::new(Code::SessionBusy, error)
+                .hint("abort them first: `agentctl abort --session NAME --queued`");
+            return self.refuse(conn, id, rejected);
+        }
+        if let Some(known) = self.sessions.get_mut(&session) {
+            known.closing = true;
+        }
+        let close = Write::Close {
+            session: named.session.clone(),
+        };
+        let changed = Changed::Closed {
+            session: named.session,
+        };
+        self.commit(Awaiting::Changed { conn, id, changed }, vec![close]);
+    }
+
+    /// What can be said against changing a session that is being forgotten.
+    pub(crate) fn not_closing(&self, session: SessionId) -> Result<(), Rejected> {
+        let closing = self.sessions.get(&session).filter(|known| known.closing);
+        closing.map_or(Ok(()), |known| {
+            let error = format!("the session `{}` is being closed", known.shown());
+            Err(Rejected::new(Code::SessionBusy, error))
+        })
+    }
+
+    pub(crate) fn session_resume(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        named: Named,
+        facts: &RequestContext,
+    ) {
+        let again = Request::SessionResume(named.clone());
+        let Some(known) = self.known_session(&named.session, conn, &id, again, facts) else {
+            return;
+        };
+        let queue = self.sessions.get(&known).map(|session| &session.queue);
+        let held = queue.into_iter().flatten().filter_map(|turn| {
+            let job = self.jobs.get(turn)?;
+            job.number.filter(|_| job.phase == Phase::Held)
+        });
+        let jobs: Vec<JobId> = held.collect();
+        let release = |job: &JobId| Write::Hold {
+            job: *job,
+            held: false,
+        };
+        let writes: Vec<Write> = jobs.iter().map(release).collect();
+        let session = named.session;
+        if writes.is_empty() {
+            let line = Line::SessionResume {
+                ok: true,
+                session,
+                jobs,
+            };
+            self.answer(conn, id, &line);
+            // It was only looked at.
+            return self.forget_session_if_idle(known);
+        }
+        let changed = Changed::Resumed { session, jobs };
+        self.commit(Awaiting::Changed { conn, id, changed }, writes);
+    }
+
+    pub(crate) fn session_changed(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        changed: Changed,
+        stored: Stored,
+    ) {
+        let written = match stored {
+            Stored::Committed(written) => written,
+            refused => return self.change_refused(conn, id, &changed, refused),
+        };
+        let line = match changed {
+            Changed::New { agent, cwd } => {
+                let opened = written.into_iter().find_map(|written| match written {
+                    Written::Opened { session } => Some(session),
+                    _ => None,
+                });
+                Line::SessionNew {
+                    ok: true,
+                    session: opened.unwrap_or_default(),
+                    agent,
+                    cwd,
+                }
+            }
+            Changed::Closed { session } => {
+                self.forget_closed(&session);
+                Line::SessionClose { ok: true, session }
+            }
+            Changed::Resumed { session, jobs } => {
+                for job in &jobs {
+                    self.release(*job);
+                }
+                Line::SessionResume {
+                    ok: true,
+                    session,
+                    jobs,
+                }
+            }
+            Changed::Model {
+                session,
+                stored: false,
+                ..
+            } if !self.names.contains_key(&session) => {
+                return self.refuse(conn, id, crate::rules::queries::unknown_session(&session));
+            }
+            Changed::Model { session, pins, .. } => {
+                if let Some(session) = self.names.get(&session).copied() {
+                    if let Some(known) = self.sessions.get_mut(&session) {
+                        known.pins = pins.clone().into();
+                        // With the old ones it may have been broken.
+                        known.health = Rare::default();
+                    }
+                    self.forget_session_if_idle(session);
+                }
+                Line::SetModel {
+                    ok: true,
+                    session,
+                    provider: pins.provider,
+                    model: pins.model,
+                    thinking: pins.thinking,
+                }
+            }
+        };
+        self.answer(conn, id, &line);
+    }
+
+    fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {
+        let rejected = match (refused, changed) {
+            (Stored::Taken, Changed::New { .. }) => {
+                Rejected::new(Code::SessionConflict, "a session of this name exists")
+            }
+            (Stored::Taken, _) => {
+                Rejected::new(Code::SessionBusy, "the session has unfinished turns")
+            }
+            (Stored::Leased { pid, .. }, _) => Rejected::new(
+                Code::SessionBusy,
+                format!("the session is open in another agentd process (pid {pid})"),
+            ),
+            (Stored::Failed { code, why }, _) => {
+                Rejected::new(code, format!("the store can't take it: {why}"))
+            }
+            _ => Rejected::new(Code::StoreFailed, "the store can't take it now; ask again"),
+        };
+        if let Changed::Closed { session } = changed
+            && let Some(session) = self.names.get(session).copied()
+        {
+            if let Some(known) = self.sessions.get_mut(&session) {
+                known.closing = false;
+            }
+            self.forget_session_if_idle(session);
+        }
+        self.refuse(conn, id, rejected);
+    }
+
+    /// A turn that was held waits like others.
+    fn release(&mut self, job: JobId) {
+        let turn = self.numbers.get(&job).copied();
+        if let Some(job) = turn.and_then(|turn| self.jobs.get_mut(&turn))
+            && job.phase == Phase::Held
+        {
+            job.phase = Phase::Queued;
+        }
+    }
+
+    /// A closed session leaves memory, and its process ends.
+    fn forget_closed(&mut self, name: &str) {
+        let Some(session) = self.names.get(name).copied() else {
+            return;
+        };
+        self.names.remove(name);
+        self.timers.clear(Timer::Unused(session));
+        let slot = self.sessions.remove(&session).and_then(|known| known.slot);
+        let Some(worker) = slot else { return };
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        slot.sessions.remove(&session);
+        if slot.one_session && slot.turns.is_empty() {
+            slot.retiring = true;
+            self.stop_slot(worker, StopStage::Ask);
+        }
+    }
+}
+
+fn exists(name: &str) -> Rejected {
+    let error = format!("the session `{name}` exists");
+    Rejected::new(Code::SessionConflict, error).hint("send to it, or choose another name")
+}

@@ -1,0 +1,196 @@
+//! A word to a running turn.
+//!
+//! Owns which turn is meant and what its agent made of it. Must not know wires.
+
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::line::Line;
+use agentd_protocol::request::Abort;
+use agentd_protocol::work::Steer;
+use agentd_protocol::{Code, Id, JobId, Request};
+
+use crate::effect::Effect;
+use crate::event::RequestContext;
+use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::jobs::job::Phase;
+use crate::limits::WORDS_PER_TURN;
+use crate::outbox::awaiting::Awaiting;
+use crate::peers::steers::{SteerMessage, Told};
+use crate::state::State;
+use crate::store::{JobRow, Query};
+use crate::worker::{Steering, WorkerCommand};
+
+impl State {
+    pub(crate) fn steer(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        steer: Steer,
+        facts: &RequestContext,
+    ) {
+        let named = (steer.job, steer.session.as_deref());
+        if let Some(loading) = self.loading_of(conn, named) {
+            let request = Request::Steer(steer);
+            return self.wait_for_loading(&loading, conn, id, request, facts);
+        }
+        if let Some(job) = steer.job.filter(|job| !self.numbers.contains_key(job)) {
+            self.load(
+                Awaiting::Steer { conn, id, job },
+                Query::Jobs { jobs: vec![job] },
+            );
+            return;
+        }
+        let meant = self.steer_target(conn, &steer).and_then(|turn| {
+            self.takes_words(turn)?;
+            let number = self.jobs.get(&turn).and_then(|job| job.number);
+            Ok((turn, number))
+        });
+        let (turn, job) = match meant {
+            Ok((turn, Some(job))) => (turn, job),
+            Ok((_, None)) => return self.refuse(conn, id, idle("the turn has not begun")),
+            Err(rejected) => return self.refuse(conn, id, rejected),
+        };
+        let number = self.number();
+        let word = SteerMessage {
+            conn,
+            id,
+            turn,
+            job,
+            told: Told::Not(steer.text),
+        };
+        self.words.waiting.insert(number, word);
+        let job = self.jobs.get(&turn);
+        if job.is_some_and(|job| matches!(job.phase, Phase::Running { .. })) {
+            self.tell_words(turn);
+        }
+    }
+
+    /// The turn in flight that is meant.
+    fn steer_target(&self, conn: ConnId, steer: &Steer) -> Result<TurnId, Rejected> {
+        let like = Abort {
+            job: steer.job,
+            session: steer.session.clone(),
+            queued: false,
+        };
+        let turns = self.abort_targets(conn, &like)?;
+        let turn = turns.first().copied();
+        let meant = turn.and_then(|turn| Some((turn, &self.jobs.get(&turn)?.phase)));
+        match meant {
+            None => Err(idle("there is no turn in flight")),
+            Some((turn, Phase::Running { .. } | Phase::Marking { .. })) => Ok(turn),
+            Some((_, Phase::Settling { .. } | Phase::Finishing)) => {
+                Err(idle("the turn is being ended"))
+            }
+            Some(_) => Err(idle("the turn waits and has not begun")
+                .hint("wait for `running`, or send the text as a turn of its own")),
+        }
+    }
+
+    /// Can the agent of a turn be steered, and has it room?
+    fn takes_words(&self, turn: TurnId) -> Result<(), Rejected> {
+        let job = self.jobs.get(&turn);
+        let process = job.and_then(|job| job.process());
+        let slot = process.and_then(|process| self.slots.get(&process.worker));
+        if let Some(slot) = slot.filter(|slot| !slot.steers) {
+            let error = format!("the agent `{}` can't be steered", slot.agent);
+            return Err(Rejected::new(Code::Unsupported, error)
+                .hint("send the text: it runs after the turn in flight"));
+        }
+        if self.words.of_turn(turn).len() >= WORDS_PER_TURN {
+            let error = format!("{WORDS_PER_TURN} words wait for the agent to take them");
+            return Err(Rejected::new(Code::QueueFull, error));
+        }
+        Ok(())
+    }
+
+    /// Tells a turn's agent what it was not told yet: its first byte has gone.
+    pub(crate) fn tell_words(&mut self, turn: TurnId) {
+        let Some(process) = self.jobs.get(&turn).and_then(|job| job.process()) else {
+            return;
+        };
+        for number in self.words.of_turn(turn) {
+            let Some(word) = self.words.waiting.get_mut(&number) else {
+                continue;
+            };
+            if let Told::Not(text) = &mut word.told {
+                let text = std::mem::take(text);
+                let kept = self.jobs.get(&turn).map(|job| job.keeps(&text));
+                word.told = Told::To(process, kept.unwrap_or_default());
+                self.out.push(Effect::Tell {
+                    worker: process.worker,
+                    generation: process.generation,
+                    command: WorkerCommand::Steer {
+                        turn,
+                        word: number,
+                        text,
+                    },
+                });
+            }
+        }
+    }
+
+    /// An agent said what became of a word.
+    pub(crate) fn steered(&mut self, worker: WorkerId, number: u64, steering: Steering) {
+        let from = |word: &&SteerMessage| matches!(word.told, Told::To(process, _) if process.worker == worker);
+        if self.words.waiting.get(&number).filter(from).is_none() {
+            return;
+        }
+        let Some(word) = self.words.waiting.remove(&number) else {
+            return;
+        };
+        match steering {
+            Steering::Taken => {
+                let job = word.job;
+                if let (Told::To(_, text), Some(turn)) = (word.told, self.jobs.get_mut(&word.turn))
+                {
+                    turn.took(&text);
+                }
+                self.answer(word.conn, word.id, &Line::Steer { ok: true, job });
+            }
+            Steering::TooLate => self.refuse(word.conn, word.id, ended_first(word.job)),
+            Steering::Refused(failure) => self.refuse(word.conn, word.id, failure.into()),
+        }
+    }
+
+    /// A turn ends: what its agent has not taken by now, it never will.
+    pub(crate) fn words_too_late(&mut self, turn: TurnId) {
+        for number in self.words.of_turn(turn) {
+            if let Some(word) = self.words.waiting.remove(&number) {
+                self.refuse(word.conn, word.id, ended_first(word.job));
+            }
+        }
+    }
+
+    /// The store knows whether a job that isn't in memory ever was.
+    pub(crate) fn steer_elsewhere(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        job: JobId,
+        row: Option<&JobRow>,
+    ) {
+        let rejected = match row {
+            Some(_) => idle(&format!("job {job} has ended, or runs in another process")),
+            None => Rejected::new(Code::UnknownJob, format!("there is no job `{job}`")),
+        };
+        self.refuse(conn, id, rejected);
+    }
+
+    /// Something is left in a process that no later turn must get.
+    pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
+        if let Some(slot) = self.slots.get_mut(&worker)
+            && !slot.phase.is_stopping()
+        {
+            slot.last_error = Some(format!("it was replaced: {why}"));
+            self.restart_slot(worker, false);
+        }
+    }
+}
+
+fn ended_first(job: JobId) -> Rejected {
+    idle(&format!("job {job} ended before its agent took it"))
+        .hint("send the text as a turn of its own")
+}
+
+fn idle(why: &str) -> Rejected {
+    Rejected::new(Code::SessionIdle, format!("nothing can be steered: {why}"))
+}

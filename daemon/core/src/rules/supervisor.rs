@@ -1,0 +1,261 @@
+//! One process slot's life: started, ready, dead, started again.
+//!
+//! Owns phases and generations. How a process is ended is in `stop_stages.rs`, what its death means in
+//! `death.rs`. Must not know which session gets which slot.
+
+use std::time::Duration;
+
+use crate::agent::Sessions;
+use crate::effect::Effect;
+use crate::ids::{Generation, SessionId, WorkerId};
+use crate::log::What;
+use crate::outbox::timers::Timer;
+use crate::pool::slot::{Slot, SlotPhase};
+use crate::state::State;
+use crate::worker::{Prompt, Traits, WorkerCommand};
+
+impl State {
+    /// Starts a slot's next generation, as soon as the spawn rate allows.
+    pub(crate) fn start(&mut self, worker: WorkerId) {
+        if !self.spawn_allowed() {
+            let again = self.now.mono + Duration::from_millis(100);
+            if let Some(slot) = self.slots.get_mut(&worker) {
+                slot.phase = SlotPhase::Backoff;
+                self.timers.set(Timer::Slot(worker), again);
+            }
+            return;
+        }
+        self.spawns();
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        if self.is_per_turn(&slot.agent) {
+            // It is one turn, and that is over.
+            return self.drop_slot(worker);
+        }
+        let (spawn, resuming) = self.spawn_of(slot);
+        let Some(agent) = self.settings.agents.get(&slot.agent) else {
+            return;
+        };
+        let ready_within = agent.describe.ready_within;
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        slot.generation.0 += 1;
+        slot.phase = SlotPhase::Starting { pid: None };
+        slot.spawned_at = now;
+        slot.resuming = resuming;
+        slot.retiring = false;
+        slot.restart_when_idle = false;
+        slot.makes_way = false;
+        slot.served = false;
+        (slot.unstored, slot.paused) = (0, false);
+        let generation = slot.generation;
+        self.timers.clear(Timer::Retire(worker));
+        self.timers.set(Timer::Slot(worker), now + ready_within);
+        self.out.push(Effect::Spawn {
+            worker,
+            generation,
+            spawn: Box::new(spawn),
+        });
+    }
+
+    /// Spawns the process that is one turn.
+    pub(crate) fn spawn_for_turn(&mut self, worker: WorkerId, prompt: Prompt) {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get(&worker) else {
+            return;
+        };
+        let (mut spawn, _) = self.spawn_of(slot);
+        spawn.prompt = Some(Box::new(prompt));
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        slot.phase = SlotPhase::Ready {
+            pid: None,
+            since: now,
+        };
+        slot.spawned_at = now;
+        let generation = slot.generation;
+        self.out.push(Effect::Spawn {
+            worker,
+            generation,
+            spawn: Box::new(spawn),
+        });
+    }
+
+    pub(crate) fn current(
+        &mut self,
+        worker: WorkerId,
+        generation: Generation,
+    ) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(&worker)
+            .filter(|slot| slot.generation == generation)
+    }
+
+    pub(crate) fn spawned(&mut self, worker: WorkerId, generation: Generation, new: u32) {
+        let Some(slot) = self.current(worker, generation) else {
+            return;
+        };
+        match &mut slot.phase {
+            SlotPhase::Starting { pid } => {
+                *pid = Some(new);
+                self.out.push(Effect::Tell {
+                    worker,
+                    generation,
+                    command: WorkerCommand::Probe,
+                });
+            }
+            SlotPhase::Ready { pid, .. } | SlotPhase::Stopping { pid, .. } => {
+                *pid = Some(new);
+                // It need not get ready.
+                let one_turn = slot.is_one_turn().then(|| slot.agent.clone());
+                if let Some(health) = one_turn.and_then(|agent| self.health.get_mut(&agent)) {
+                    health.found();
+                }
+            }
+            SlotPhase::Planned
+            | SlotPhase::Probing { .. }
+            | SlotPhase::Recycling { .. }
+            | SlotPhase::Backoff
+            | SlotPhase::Failed => {}
+        }
+    }
+
+    /// The worker answered a probe.
+    pub(crate) fn worker_ready(&mut self, worker: WorkerId, traits: Traits) {
+        let now = self.now.mono;
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        let (pid, since) = match slot.phase {
+            SlotPhase::Starting { pid } => (pid, now),
+            SlotPhase::Probing { pid, since } => (pid, since),
+            _ => return,
+        };
+        let first = matches!(slot.phase, SlotPhase::Starting { .. });
+        slot.phase = SlotPhase::Ready { pid, since };
+        slot.idle_since = now;
+        self.timers.clear(Timer::Slot(worker));
+        if first {
+            self.log_worker(worker, What::Ready);
+            let Some(slot) = self.slots.get_mut(&worker) else {
+                return;
+            };
+            // What it doesn't say is as its kind has it, and not as the last one said.
+            let alone = slot.describe.sessions != Sessions::Many;
+            slot.one_session = traits.one_session.unwrap_or(alone);
+            slot.cwd_per_turn = traits.cwd_per_turn;
+            slot.steers = traits.steers.unwrap_or(slot.steers);
+            slot.compacts = traits.compacts.unwrap_or(slot.compacts);
+            slot.takes = traits.takes.unwrap_or(slot.takes);
+            slot.resumes = traits.resumes.unwrap_or(slot.resumes);
+            slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);
+            slot.toolsets_per_turn = traits.toolsets == Some(true);
+            slot.fallback_chain = traits.fallback_chain.unwrap_or(slot.fallback_chain);
+            slot.models = traits.models;
+            let most = traits.concurrent_sends;
+            slot.capacity = most.unwrap_or(slot.describe.concurrent_sends).max(1);
+            let agent = slot.agent.clone();
+            if let Some(session) = slot.resuming
+                && let Some(session) = self.sessions.get_mut(&session)
+            {
+                session.open = true;
+            }
+            let held: Vec<_> = self
+                .slots
+                .get(&worker)
+                .map(|slot| slot.sessions.iter().copied().collect())
+                .unwrap_or_default();
+            for session in held {
+                let Some(known) = self.sessions.get_mut(&session) else {
+                    continue;
+                };
+                if let Some(health) = known.health.other() {
+                    health.ready();
+                }
+                if known.coming {
+                    // It is there for the oldest of those that wait.
+                    self.unbind(worker, session);
+                }
+            }
+            if let Some(health) = self.health.get_mut(&agent) {
+                health.ready();
+            }
+            self.further_is_ready(worker);
+            self.has_said(worker);
+            self.restarted(worker, Ok(()));
+        }
+        if self
+            .slots
+            .get(&worker)
+            .is_some_and(|slot| slot.turns.is_empty())
+        {
+            self.arm_idle(worker);
+        }
+    }
+
+    /// The process is ready for a new session.
+    pub(crate) fn worker_recycled(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.get_mut(&worker) else {
+            return;
+        };
+        if let SlotPhase::Recycling { pid, since } = slot.phase {
+            slot.phase = SlotPhase::Ready { pid, since };
+            slot.idle_since = self.now.mono;
+            self.timers.clear(Timer::Slot(worker));
+            self.arm_idle(worker);
+        }
+    }
+
+    /// The process has other pins, or can't: then it makes way for one that is started with them.
+    pub(crate) fn worker_switched(&mut self, worker: WorkerId, has_them: bool) {
+        if has_them {
+            return self.worker_recycled(worker);
+        }
+        let slot = self.slots.get(&worker);
+        if slot.is_some_and(|slot| matches!(slot.phase, SlotPhase::Recycling { .. })) {
+            self.retire(worker);
+        }
+    }
+
+    /// A session lets its process go.
+    pub(crate) fn unbind(&mut self, worker: WorkerId, session: SessionId) {
+        if let Some(slot) = self.slots.get_mut(&worker) {
+            slot.sessions.remove(&session);
+        }
+        if let Some(session) = self.sessions.get_mut(&session)
+            && session.slot == Some(worker)
+        {
+            session.has_left();
+        }
+        self.forget_session_if_idle(session);
+    }
+
+    /// Removes a slot that has no process.
+    pub(crate) fn drop_slot(&mut self, worker: WorkerId) {
+        let Some(slot) = self.slots.remove(&worker) else {
+            return;
+        };
+        for timer in [
+            Timer::Slot(worker),
+            Timer::Idle(worker),
+            Timer::Retire(worker),
+        ] {
+            self.timers.clear(timer);
+        }
+        for session in slot.sessions {
+            if let Some(known) = self.sessions.get_mut(&session)
+                && known.slot == Some(worker)
+            {
+                known.has_left();
+            }
+            self.forget_session_if_idle(session);
+        }
+        self.reaches(&slot.agent);
+        self.may_be_alone(&slot.agent);
+        self.restarted(worker, Ok(()));
+    }
+}

@@ -1,0 +1,77 @@
+//! What stays the same while the daemon runs.
+//!
+//! Owns the settings; must not know what is made of them.
+
+use std::collections::BTreeMap;
+
+use crate::agent::Agent;
+
+/// What stays the same while the daemon runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The agents by name.
+    pub agents: BTreeMap<String, Agent>,
+    /// Who answers when nobody is named.
+    pub default_agent: Option<String>,
+    /// Default working directory.
+    pub home: String,
+    /// Of this program.
+    pub version: String,
+    /// Of this process.
+    pub pid: u32,
+    /// Of this process.
+    pub uid: u32,
+    /// Of the store.
+    pub epoch: String,
+    /// The last number of the store when it was opened.
+    pub last_seq: u64,
+    /// Jobs of the store then, the unfinished ones left out.
+    pub ended_jobs: u64,
+    /// What the store held before and doesn't any more, in words, until somebody accepts it.
+    pub losses: Vec<String>,
+    /// Runs without a daemon that the store has seen when it was opened.
+    pub fallbacks: u64,
+    /// Is this the daemon, or a run without one?
+    pub served: Served,
+    /// Does its socket outlive it?
+    pub socket: Socket,
+    /// Is it a worker of another agentd?
+    pub nested: bool,
+    /// Processes at most.
+    pub max_workers: usize,
+    /// Makes restart delays of several daemons differ.
+    pub seed: u64,
+    /// What was looked for, for the error when no agent is there.
+    pub looked_for: String,
+}
+
+/// Which kind of process this is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Served {
+    /// The daemon.
+    Daemon,
+    /// One run, because there was no daemon.
+    OneShot {
+        /// Why there was none, as the client found.
+        reason: Option<String>,
+    },
+}
+
+/// What becomes of the socket when the daemon goes down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Socket {
+    /// It goes with it: whoever connects is told.
+    Ours,
+    /// It stays: whoever connects waits for the next daemon.
+    Stays,
+}
+
+impl Served {
+    /// As it stands on the wire.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Daemon => "daemon",
+            Self::OneShot { .. } => "oneshot",
+        }
+    }
+}
