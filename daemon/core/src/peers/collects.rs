@@ -35,8 +35,8 @@ pub(crate) struct Collects {
     /// By the jobs that they wait for.
     of_job: BTreeSet<(JobId, u64)>,
     /// By the jobs from inside whose workers they come.
-    pub(crate) by_job: BTreeSet<(JobId, u64)>,
-    pub(crate) by_conn: BTreeSet<(ConnId, u64)>,
+    by_job: BTreeSet<(JobId, u64)>,
+    by_conn: BTreeSet<(ConnId, u64)>,
 }
 
 impl Collects {
@@ -87,6 +87,18 @@ impl Collects {
     /// Those that wait for a job.
     pub(crate) fn of_job(&self, job: JobId) -> impl Iterator<Item = u64> {
         let all = self.of_job.range((job, 0)..=(job, u64::MAX));
+        all.map(|(_, number)| *number)
+    }
+
+    /// Those that come from inside a job's worker.
+    pub(crate) fn by_job(&self, job: JobId) -> impl Iterator<Item = &Collecting> {
+        let all = self.by_job.range((job, 0)..=(job, u64::MAX));
+        all.filter_map(|(_, number)| self.all.get(number))
+    }
+
+    /// Those of a connection.
+    pub(crate) fn of_conn(&self, conn: ConnId) -> impl Iterator<Item = u64> {
+        let all = self.by_conn.range((conn, 0)..=(conn, u64::MAX));
         all.map(|(_, number)| *number)
     }
 }

@@ -2,9 +2,225 @@
 //!
 //! Owns the data. Must not know bytes or sockets, nor how a job ends.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentd_protocol::JobId;
+
+use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::peers::collects::Collects;
+use crate::peers::conn::{Conn, Subscription};
+use crate::peers::questions::Questions;
+use crate::peers::steers::SteerQueue;
+use crate::peers::waiting::{Aborting, Dispatching, RestartWait};
+
 pub(crate) mod collects;
 pub(crate) mod conn;
 pub(crate) mod lookup;
 pub(crate) mod questions;
 pub(crate) mod steers;
 pub(crate) mod waiting;
+
+/// All of them. A connection may be gone whenever something for it is done.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Peers {
+    conns: BTreeMap<ConnId, Conn>,
+    /// Those that have a subscription.
+    subscribers: BTreeSet<ConnId>,
+    /// Bytes on their way to readers that haven't said that they took them.
+    unsent: usize,
+    collects: Collects,
+    questions: Questions,
+    steers: SteerQueue,
+    aborting: BTreeMap<u64, Aborting>,
+    dispatching: BTreeMap<u64, Dispatching>,
+    restarts: Vec<RestartWait>,
+}
+
+impl Peers {
+    pub(crate) fn get(&self, conn: &ConnId) -> Option<&Conn> {
+        self.conns.get(conn)
+    }
+
+    pub(crate) fn get_mut(&mut self, conn: &ConnId) -> Option<&mut Conn> {
+        self.conns.get_mut(conn)
+    }
+
+    pub(crate) fn contains(&self, conn: ConnId) -> bool {
+        self.conns.contains_key(&conn)
+    }
+
+    pub(crate) fn insert(&mut self, conn: ConnId, known: Conn) {
+        self.conns.insert(conn, known);
+    }
+
+    /// A connection is gone, and with it whatever waited for an answer on it alone. Collects are the
+    /// caller's, as they have timers.
+    pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Conn> {
+        let gone = self.conns.remove(&conn)?;
+        self.subscribers.remove(&conn);
+        self.unsent = self.unsent.saturating_sub(gone.window.marked());
+        for aborting in self.aborting.values_mut() {
+            aborting.asker.take_if(|(asker, _)| *asker == conn);
+        }
+        self.restarts.retain(|wait| wait.conn != conn);
+        self.questions.answers(conn, false);
+        self.steers.forget_conn(conn);
+        Some(gone)
+    }
+
+    /// Nobody waits under this key any more.
+    pub(crate) fn loaded(&mut self, key: &str) {
+        for conn in self.conns.values_mut() {
+            conn.loading.take_if(|loading| loading == key);
+        }
+    }
+
+    pub(crate) const fn subscribers(&self) -> &BTreeSet<ConnId> {
+        &self.subscribers
+    }
+
+    /// A connection has a subscription, if it is there.
+    pub(crate) fn subscribe(&mut self, conn: ConnId, subscription: Subscription) {
+        if let Some(known) = self.conns.get_mut(&conn) {
+            known.subscription = Some(subscription);
+            self.subscribers.insert(conn);
+        }
+    }
+
+    /// It has none any more.
+    pub(crate) fn unsubscribe(&mut self, conn: ConnId) -> Option<Subscription> {
+        self.subscribers.remove(&conn);
+        self.conns.get_mut(&conn)?.subscription.take()
+    }
+
+    /// Bytes on their way to readers that haven't said that they took them.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.unsent
+    }
+
+    /// So many bytes leave for a connection, if that is there; must a mark follow them?
+    pub(crate) fn sends(&mut self, conn: ConnId, bytes: usize) -> Option<bool> {
+        let marked = self.conns.get_mut(&conn)?.window.add(bytes);
+        self.unsent += marked.unwrap_or(0);
+        Some(marked.is_some())
+    }
+
+    /// A reader took everything up to a mark.
+    pub(crate) fn mark_returned(&mut self, conn: ConnId) {
+        if let Some(known) = self.conns.get_mut(&conn) {
+            self.unsent = self.unsent.saturating_sub(known.window.mark_returned());
+        }
+    }
+
+    pub(crate) const fn collects(&self) -> &Collects {
+        &self.collects
+    }
+
+    pub(crate) const fn collects_mut(&mut self) -> &mut Collects {
+        &mut self.collects
+    }
+
+    pub(crate) const fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
+    pub(crate) const fn questions_mut(&mut self) -> &mut Questions {
+        &mut self.questions
+    }
+
+    pub(crate) const fn steers(&self) -> &SteerQueue {
+        &self.steers
+    }
+
+    pub(crate) const fn steers_mut(&mut self) -> &mut SteerQueue {
+        &mut self.steers
+    }
+
+    pub(crate) fn abort(&mut self, number: u64, aborting: Aborting) {
+        self.aborting.insert(number, aborting);
+    }
+
+    /// The aborts that wait, in their order.
+    pub(crate) fn aborts(&self) -> Vec<u64> {
+        self.aborting.keys().copied().collect()
+    }
+
+    pub(crate) fn aborting(&mut self, number: u64) -> Option<&mut Aborting> {
+        self.aborting.get_mut(&number)
+    }
+
+    /// All aborts that wait.
+    pub(crate) fn all_aborting(&mut self) -> impl Iterator<Item = &mut Aborting> {
+        self.aborting.values_mut()
+    }
+
+    /// An abort that waits for nothing any more.
+    pub(crate) fn take_aborted(&mut self, number: u64) -> Option<Aborting> {
+        let done = self.aborting.get(&number)?.is_done();
+        done.then(|| self.aborting.remove(&number)).flatten()
+    }
+
+    /// A pending job was accepted and cancelled, or refused.
+    pub(crate) fn abort_resolved(&mut self, turn: TurnId, job: Option<JobId>) {
+        for aborting in self.aborting.values_mut() {
+            if aborting.pending.remove(&turn) {
+                aborting.jobs.extend(job);
+            }
+        }
+    }
+
+    pub(crate) fn dispatch(&mut self, number: u64, dispatching: Dispatching) {
+        self.dispatching.insert(number, dispatching);
+    }
+
+    pub(crate) fn dispatched(&mut self, number: u64) -> Option<Dispatching> {
+        self.dispatching.remove(&number)
+    }
+
+    /// Who waits for a dispatch.
+    pub(crate) fn dispatcher(&self, number: u64) -> Option<ConnId> {
+        self.dispatching.get(&number).map(|asked| asked.conn)
+    }
+
+    /// All who wait for one.
+    pub(crate) fn dispatchers(&self) -> impl Iterator<Item = ConnId> {
+        self.dispatching
+            .values()
+            .map(|dispatching| dispatching.conn)
+    }
+
+    pub(crate) fn restart(&mut self, wait: RestartWait) {
+        self.restarts.push(wait);
+    }
+
+    /// Does somebody who asked for a restart wait for this process?
+    pub(crate) fn awaits_restart(&self, worker: WorkerId) -> bool {
+        self.restarts
+            .iter()
+            .any(|wait| wait.slots.contains(&worker))
+    }
+
+    /// A process that was to be restarted is ready, or gone for good.
+    pub(crate) fn restarted(&mut self, worker: WorkerId) {
+        for wait in &mut self.restarts {
+            wait.slots.remove(&worker);
+        }
+    }
+
+    /// Those who waited for a process that did not come up.
+    pub(crate) fn restart_failed(&mut self, worker: WorkerId) -> Vec<RestartWait> {
+        let failed = |wait: &mut RestartWait| wait.slots.contains(&worker);
+        self.restarts.extract_if(.., failed).collect()
+    }
+
+    /// Those who wait for no process any more.
+    pub(crate) fn take_restarted(&mut self) -> Vec<RestartWait> {
+        let done = |wait: &mut RestartWait| wait.slots.is_empty();
+        self.restarts.extract_if(.., done).collect()
+    }
+
+    /// All who wait for one.
+    pub(crate) fn take_restarts(&mut self) -> Vec<RestartWait> {
+        std::mem::take(&mut self.restarts)
+    }
+}

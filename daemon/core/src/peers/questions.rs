@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::ids::{ConnId, Process, QuestionId, TurnId};
+use crate::limits::QUESTIONS_CLOSED;
 use crate::worker::Asking;
 
 /// What closed a question.
@@ -46,11 +47,11 @@ pub(crate) struct Question {
 /// All of them, and who would answer.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Questions {
-    pub(crate) open: BTreeMap<QuestionId, Question>,
+    open: BTreeMap<QuestionId, Question>,
     /// The last ones that were closed, and by what.
-    pub(crate) closed: VecDeque<(QuestionId, Closed)>,
+    closed: VecDeque<(QuestionId, Closed)>,
     /// Connections where somebody answers.
-    pub(crate) answerers: BTreeSet<ConnId>,
+    answerers: BTreeSet<ConnId>,
 }
 
 impl Questions {
@@ -67,8 +68,39 @@ impl Questions {
         }
     }
 
-    pub(crate) fn answers_no_more(&mut self, conn: ConnId) {
-        self.answerers.remove(&conn);
+    /// Where somebody answers.
+    pub(crate) fn answerers(&self) -> impl Iterator<Item = &ConnId> {
+        self.answerers.iter()
+    }
+
+    pub(crate) fn get(&self, question: QuestionId) -> Option<&Question> {
+        self.open.get(&question)
+    }
+
+    /// The open ones, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (QuestionId, &Question)> {
+        self.open.iter().map(|(question, open)| (*question, open))
+    }
+
+    pub(crate) fn insert(&mut self, question: QuestionId, open: Question) {
+        self.open.insert(question, open);
+    }
+
+    /// Closes one that is open, and remembers by what.
+    pub(crate) fn close(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
+        let open = self.open.remove(&question)?;
+        self.closed.push_back((question, by));
+        if self.closed.len() > QUESTIONS_CLOSED {
+            self.closed.pop_front();
+        }
+        Some(open)
+    }
+
+    /// What closed one, if that was lately.
+    pub(crate) fn closed_by(&self, question: QuestionId) -> Option<Closed> {
+        let mut closed = self.closed.iter();
+        let found = closed.find(|(closed, _)| *closed == question);
+        found.map(|(_, by)| *by)
     }
 
     pub(crate) fn of_turn(&self, turn: TurnId) -> Vec<QuestionId> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use agentd_protocol::{Id, JobId};
 
-use crate::ids::{ConnId, Process, SessionId, TurnId};
+use crate::ids::{ConnId, Process, SessionId, TurnId, WorkerId};
 
 /// One word on its way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Told {
 /// All of them, and which session each connection sent to last.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct SteerQueue {
-    pub(crate) waiting: BTreeMap<u64, SteerMessage>,
+    waiting: BTreeMap<u64, SteerMessage>,
     sent_to: BTreeMap<ConnId, SessionId>,
 }
 
@@ -41,6 +41,44 @@ impl SteerQueue {
 
     pub(crate) fn last_session(&self, conn: ConnId) -> Option<SessionId> {
         self.sent_to.get(&conn).copied()
+    }
+
+    pub(crate) fn push(&mut self, number: u64, message: SteerMessage) {
+        self.waiting.insert(number, message);
+    }
+
+    /// A message's text, if its agent was not told it: this process is, from now on.
+    pub(crate) fn tell(&mut self, number: u64, process: Process) -> Option<String> {
+        match &mut self.waiting.get_mut(&number)?.told {
+            told @ Told::Not(_) => {
+                match std::mem::replace(told, Told::To(process, String::new())) {
+                    Told::Not(text) => Some(text),
+                    Told::To(..) => None,
+                }
+            }
+            Told::To(..) => None,
+        }
+    }
+
+    /// What is kept of a message that was told.
+    pub(crate) fn keep(&mut self, number: u64, kept: String) {
+        let told = self.waiting.get_mut(&number);
+        if let Some(Told::To(_, text)) = told.map(|message| &mut message.told) {
+            *text = kept;
+        }
+    }
+
+    /// A message of which a process says what became of it: it waits no more. A process may speak of
+    /// one that it was never told, or that waits no more.
+    pub(crate) fn settled(&mut self, number: u64, worker: WorkerId) -> Option<SteerMessage> {
+        let message = self.waiting.get(&number)?;
+        let its = matches!(message.told, Told::To(process, _) if process.worker == worker);
+        its.then(|| self.waiting.remove(&number)).flatten()
+    }
+
+    /// A message that waits no more.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<SteerMessage> {
+        self.waiting.remove(&number)
     }
 
     pub(crate) fn forget_conn(&mut self, conn: ConnId) {

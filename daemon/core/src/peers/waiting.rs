@@ -25,6 +25,15 @@ pub(crate) struct Aborting {
     pub(crate) failed: Option<(Code, String)>,
 }
 
+impl Aborting {
+    /// Does it wait for nothing any more?
+    pub(crate) fn is_done(&self) -> bool {
+        self.pending.is_empty()
+            && self.outstanding == 0
+            && (self.asked == self.jobs.len() || self.failed.is_some())
+    }
+}
+
 /// A `dispatch` whose commit is outstanding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Dispatching {
@@ -39,10 +48,4 @@ pub(crate) struct RestartWait {
     pub(crate) conn: ConnId,
     pub(crate) id: Option<Id>,
     pub(crate) slots: BTreeSet<WorkerId>,
-}
-
-impl RestartWait {
-    pub(crate) fn id(&self) -> Option<Id> {
-        self.id.clone()
-    }
 }

@@ -59,7 +59,7 @@ impl State {
             .into_iter()
             .filter_map(|turn| self.cancel(turn))
             .collect();
-        let number = self.number();
+        let number = self.outbox.number();
         let aborting = Aborting {
             asker: Some((conn, id)),
             pending,
@@ -68,14 +68,7 @@ impl State {
             outstanding: 0,
             failed: None,
         };
-        self.aborting.insert(number, aborting);
-    }
-
-    /// Nobody waits for these any more.
-    pub(crate) fn aborters_gone(&mut self, conn: ConnId) {
-        for aborting in self.aborting.values_mut() {
-            aborting.asker.take_if(|(asker, _)| *asker == conn);
-        }
+        self.peers.abort(number, aborting);
     }
 
     /// The session that a request means, or may mean, and that the store is asked for just now.
@@ -87,9 +80,9 @@ impl State {
         let name = match named {
             (Some(_), _) => None,
             (None, Some(session)) => Some(session.to_owned()),
-            (None, None) => self.conns.get(&conn)?.loading.clone(),
+            (None, None) => self.peers.get(&conn)?.loading.clone(),
         };
-        name.filter(|name| self.loading.contains_key(name))
+        name.filter(|name| self.sessions.is_loading(name))
     }
 
     /// Lets a request wait behind those for which a session is being loaded.
@@ -101,55 +94,38 @@ impl State {
         request: Request,
         facts: &RequestContext,
     ) {
-        if !self.loading.contains_key(loading) {
+        if !self.sessions.is_loading(loading) {
             return;
         }
         // Small, and what it aborts takes more.
-        self.parked(&request);
-        if let Some(loading) = self.loading.get_mut(loading) {
-            let decoded = Decoded {
-                request,
-                ignored: Vec::new(),
-            };
-            loading.parked.push_back(Parked {
-                conn,
-                id,
-                decoded,
-                facts: facts.clone(),
-            });
-        }
-    }
-
-    /// A pending job that is being aborted was accepted and cancelled, or refused.
-    pub(crate) fn abort_resolved(&mut self, turn: TurnId, job: Option<JobId>) {
-        for aborting in self.aborting.values_mut() {
-            if aborting.pending.remove(&turn) {
-                aborting.jobs.extend(job);
-            }
-        }
+        self.sessions.weigh(&request);
+        let decoded = Decoded {
+            request,
+            ignored: Vec::new(),
+        };
+        let parked = Parked {
+            conn,
+            id,
+            decoded,
+            facts: facts.clone(),
+        };
+        self.sessions.park(loading, &[], parked);
     }
 
     /// Asks for marks that were not asked for yet, and answers whoever has them all. Looked at after
     /// every event.
     pub(crate) fn go_on_aborting(&mut self) {
         let mut left = ENDED_AT_ONCE;
-        for number in self.aborting.keys().copied().collect::<Vec<u64>>() {
+        for number in self.peers.aborts() {
             self.mark_aborted(number, &mut left);
-            let is_done = |aborting: &Aborting| {
-                aborting.pending.is_empty()
-                    && aborting.outstanding == 0
-                    && (aborting.asked == aborting.jobs.len() || aborting.failed.is_some())
-            };
-            if self.aborting.get(&number).is_some_and(is_done)
-                && let Some(done) = self.aborting.remove(&number)
-            {
+            if let Some(done) = self.peers.take_aborted(number) {
                 self.answer_abort(done);
             }
         }
     }
 
     fn mark_aborted(&mut self, number: u64, left: &mut usize) {
-        let Some(aborting) = self.aborting.get_mut(&number) else {
+        let Some(aborting) = self.peers.aborting(number) else {
             return;
         };
         let some = aborting.jobs.get(aborting.asked..).unwrap_or_default();
@@ -159,18 +135,18 @@ impl State {
         let some = &some[..some.len().min(*left)];
         if some.is_empty() {
             // Others had this event's; these have the next one's.
-            return self.timers.set(Timer::Slice, self.now.mono);
+            return self.outbox.set(Timer::Slice, self.now.mono);
         }
         *left -= some.len();
         aborting.asked += some.len();
         aborting.outstanding += 1;
         let marks = some.iter().map(|job| Write::Cancel { job: *job }).collect();
-        self.commit(Awaiting::Aborted(number), marks);
+        self.outbox.commit(Awaiting::Aborted(number), marks);
     }
 
     /// The store answered for some marks of an `abort`.
     pub(crate) fn abort_stored(&mut self, number: u64, stored: Stored) {
-        let Some(aborting) = self.aborting.get_mut(&number) else {
+        let Some(aborting) = self.peers.aborting(number) else {
             return;
         };
         aborting.outstanding -= 1;
@@ -188,7 +164,7 @@ impl State {
     /// when they will be durable.
     pub(crate) fn aborts_in_doubt(&mut self, trouble: &str) {
         let waits = |aborting: &&mut Aborting| aborting.outstanding > 0;
-        let waiting = self.aborting.values_mut().filter(waits);
+        let waiting = self.peers.all_aborting().filter(waits);
         let told: Vec<_> = waiting
             .filter_map(|aborting| Some((aborting.asker.take()?, aborting.jobs.len())))
             .collect();
@@ -226,12 +202,12 @@ impl State {
     /// The send that this connection made under an id: its `abort` may be under the same. Without a
     /// turn, if that one ends just now, or has: it means no other.
     fn send_under(&self, conn: ConnId, id: &Id) -> Option<Option<TurnId>> {
-        let known = self.conns.get(&conn)?;
+        let known = self.peers.get(&conn)?;
         let follows = known.follows.values();
         let followed = follows.filter(|follow| follow.id.as_ref() == Some(id));
-        let turns = followed.filter_map(|follow| self.numbers.get(&follow.job));
-        let pending = known.pending.iter();
-        let is_its = |turn: &&TurnId| {
+        let turns = followed.filter_map(|follow| self.jobs.numbered(follow.job));
+        let pending = known.pending.iter().copied();
+        let is_its = |turn: &TurnId| {
             let sender = self.jobs.get(turn).and_then(|job| job.sender.as_ref());
             sender.is_some_and(|sender| sender.id.as_ref() == Some(id))
         };
@@ -239,8 +215,7 @@ impl State {
             return known.ended.contains(id).then_some(None);
         };
         let live = |job: &Job| job.phase != Phase::Finishing;
-        let job = self.jobs.get(turn);
-        Some(job.is_some_and(|job| live(job)).then_some(*turn))
+        Some(self.jobs.get(&turn).is_some_and(live).then_some(turn))
     }
 
     /// Turns of a session whose time to start has not come.
@@ -248,7 +223,7 @@ impl State {
         self.jobs
             .iter()
             .filter(move |(_, job)| job.session == session && job.phase == Phase::Scheduled)
-            .map(|(turn, _)| *turn)
+            .map(|(turn, _)| turn)
     }
 
     pub(crate) fn abort_targets(
@@ -263,19 +238,11 @@ impl State {
         };
         if let Some(job) = abort.job {
             // A job that isn't in memory has ended, or never was: neither can be aborted.
-            return Ok(self
-                .numbers
-                .get(&job)
-                .copied()
-                .filter(live)
-                .into_iter()
-                .collect());
+            return Ok(self.jobs.numbered(job).filter(live).into_iter().collect());
         }
         if let Some(session) = &abort.session {
-            let Some((id, session)) = self
-                .names
-                .get(session)
-                .and_then(|id| Some((*id, self.sessions.get(id)?)))
+            let named = self.sessions.named(session);
+            let Some((id, session)) = named.and_then(|id| Some((id, self.sessions.get(&id)?)))
             else {
                 return Ok(Vec::new());
             };
@@ -288,17 +255,24 @@ impl State {
             }
             return Ok(turns);
         }
-        if let Some(last) = self.conns.get(&conn).and_then(|conn| conn.last_send) {
+        if let Some(last) = self.peers.get(&conn).and_then(|conn| conn.last_send) {
             return Ok(Some(last).into_iter().filter(live).collect());
         }
-        let mut all = self.jobs.keys().filter(|turn| live(turn));
+        let mut all = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.phase != Phase::Finishing);
         match (all.next(), all.next()) {
             (Some(_), Some(_)) => {
-                let jobs: Vec<_> = self.numbers.keys().map(ToString::to_string).collect();
+                let jobs: Vec<_> = self
+                    .jobs
+                    .numbers()
+                    .map(|(job, _)| job.to_string())
+                    .collect();
                 let error = format!("{} jobs are live: {}", self.jobs.len(), jobs.join(", "));
                 Err(Rejected::new(Code::Ambiguous, error).hint("name one with `job` or `session`"))
             }
-            (one, _) => Ok(one.copied().into_iter().collect()),
+            (one, _) => Ok(one.into_iter().map(|(turn, _)| turn).collect()),
         }
     }
 }

@@ -60,11 +60,11 @@ impl State {
         let Some(turn) = self.make_pending(Some(waiter), given, placing) else {
             return;
         };
-        if let Some(known) = self.conns.get_mut(&conn) {
+        if let Some(known) = self.peers.get_mut(&conn) {
             known.pending.insert(turn);
             known.last_send = Some(turn);
         }
-        self.words.sent_to(conn, placing.session);
+        self.peers.steers_mut().sent_to(conn, placing.session);
         let turns = vec![turn];
         self.ask_to_accept(Batch {
             turns,
@@ -79,7 +79,7 @@ impl State {
         given: Send,
         placing: &Placing,
     ) -> Option<TurnId> {
-        let turn = TurnId(self.number());
+        let turn = TurnId(self.outbox.number());
         let now = self.now;
         // Without a key nothing is ever compared with it.
         let hashed = (given.idempotency_key.as_ref()).map(|_key| request::hashed(&given));
@@ -125,7 +125,7 @@ impl State {
             running: None,
             at: now.wall_ms,
         };
-        let (terms, bytes) = self.shared_terms.share(Arc::new(Terms::of(&send)));
+        let (terms, bytes) = self.jobs.share(Arc::new(Terms::of(&send)));
         let mut job = Job::new(placing.session, terms, now.mono, expires.boot_ms(now));
         job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
         job.given = Some(send);
@@ -171,7 +171,7 @@ impl State {
             };
             writes.push(Write::Accept(new));
         }
-        self.commit(Awaiting::Accept(batch), writes);
+        self.outbox.commit(Awaiting::Accept(batch), writes);
     }
 
     pub(crate) fn accept_stored(&mut self, batch: Batch, stored: Stored) {
@@ -191,10 +191,10 @@ impl State {
                 for turn in &batch.turns {
                     self.unplace(*turn);
                 }
-                self.out.push(Effect::Recover {
+                self.outbox.push(Effect::Recover {
                     instance: instance.clone(),
                 });
-                self.orphaned.entry(instance).or_default().push(batch);
+                self.jobs.orphan(instance, batch);
             }
             Stored::Taken => {
                 let error = "the store gave another's answer to an accept";
@@ -252,12 +252,12 @@ impl State {
             .filter(|(_, written)| is_new(written))
             .count();
         let conn = match (batch.dispatch, batch.turns.first()) {
-            (Some(dispatch), _) => self.dispatching.get(&dispatch).map(|asked| asked.conn),
+            (Some(dispatch), _) => self.peers.dispatcher(dispatch),
             (None, turn) => turn
                 .and_then(|turn| self.jobs.get(turn)?.sender.as_ref())
                 .map(|sender| sender.conn),
         };
-        let conn = conn.and_then(|conn| self.conns.get(&conn));
+        let conn = conn.and_then(|conn| self.peers.get(&conn));
         let client = conn.and_then(|conn| conn.client.as_deref());
         self.counters.sent_by(client, new as u64);
     }
@@ -270,7 +270,6 @@ impl State {
         let Phase::Pending { placed, cancelled } = job.phase.clone() else {
             return;
         };
-        job.number = Some(number);
         let new = job.accept.take();
         let given = job.given.take();
         // One that is not to start yet waits outside its session's queue.
@@ -282,16 +281,16 @@ impl State {
         (job.accepted_seq, job.seq) = (seq, seq);
         let (session, sender) = (job.session, job.sender.take());
         let named = self.settings.nested && job.terms.native.is_none();
-        self.numbers.insert(number, turn);
+        self.jobs.accepted(turn, number);
         if let Some(new) = &new {
-            self.lighter(turn, budget::until_stored(new));
+            self.jobs.lighter(turn, budget::until_stored(new));
         }
-        self.name_session(session, &session_name);
+        self.sessions.name(session, &session_name);
         if let Some(known) = self.sessions.get_mut(&session) {
             (known.stored, known.leased) = (true, true);
         }
         if placed.is_none() {
-            self.waits(turn);
+            self.jobs.waits(turn);
         }
         let accepted = Accepted {
             job: number,
@@ -307,7 +306,7 @@ impl State {
             drained: false,
         };
         if let Some(waiter) = sender {
-            if let Some(known) = self.conns.get_mut(&waiter.conn) {
+            if let Some(known) = self.peers.get_mut(&waiter.conn) {
                 known.pending.remove(&turn);
             }
             self.sender_follows(&waiter, accepted.clone(), seq, Telling::First);
@@ -326,7 +325,7 @@ impl State {
                 job.phase = Phase::Queued;
             }
             let cancelled = self.cancel(turn);
-            self.abort_resolved(turn, cancelled);
+            self.peers.abort_resolved(turn, cancelled);
         } else if let Some(process) = placed {
             // It is not at hand when its first try was before a takeover.
             let given = given.map_or_else(
@@ -357,11 +356,11 @@ impl State {
             return;
         }
         job.phase = Phase::Queued;
-        self.scheduled -= usize::from(job.start.take().is_some());
         if let Some(session) = self.sessions.get_mut(&job.session) {
             session.queue.push_back(turn);
         }
-        self.waits(turn);
+        self.jobs.starts(turn);
+        self.jobs.waits(turn);
     }
 
     /// The sender gets `accepted` and follows its job from here.
@@ -428,9 +427,9 @@ impl State {
         }
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);
-        self.abort_resolved(turn, None);
+        self.peers.abort_resolved(turn, None);
         let waiter = *job.sender.take()?;
-        if let Some(conn) = self.conns.get_mut(&waiter.conn) {
+        if let Some(conn) = self.peers.get_mut(&waiter.conn) {
             conn.pending.remove(&turn);
         }
         Some(waiter)

@@ -24,8 +24,8 @@ impl State {
         let mut room = limits::MAX_TEXT;
         let mut truncated = false;
         let mut questions = Vec::new();
-        for question in self.questions.open.keys() {
-            let Some(row) = self.question_row(*question) else {
+        for (question, _) in self.peers.questions().iter() {
+            let Some(row) = self.question_row(question) else {
                 continue;
             };
             if asked
@@ -52,7 +52,7 @@ impl State {
     }
 
     fn question_row(&self, question: QuestionId) -> Option<QuestionRow> {
-        let open = self.questions.open.get(&question)?;
+        let open = self.peers.questions().get(question)?;
         let session = self.sessions.get(&self.jobs.get(&open.turn)?.session)?;
         Some(QuestionRow {
             question_id: question.to_string(),
@@ -68,9 +68,14 @@ impl State {
 
     /// The open questions of a job.
     pub(crate) fn questions_of(&self, job: JobId) -> Vec<QuestionRow> {
-        let of_job = self.questions.open.keys().filter(|open| open.job == job);
+        let of_job = self
+            .peers
+            .questions()
+            .iter()
+            .map(|(question, _)| question)
+            .filter(|open| open.job == job);
         of_job
-            .filter_map(|question| self.question_row(*question))
+            .filter_map(|question| self.question_row(question))
             .collect()
     }
 
@@ -79,7 +84,7 @@ impl State {
         let Some(question) = QuestionId::parse(&answer.question_id) else {
             return self.refuse(conn, id, unknown_question(&answer.question_id));
         };
-        let Some(open) = self.questions.open.get(&question) else {
+        let Some(open) = self.peers.questions().get(question) else {
             return self.answered_late(conn, id, question);
         };
         let reply = match fitting(&open.asking, answer) {
@@ -103,7 +108,9 @@ impl State {
             job: question.job,
             line: body.clone(),
         };
-        let token = self.commit(Awaiting::Answered(Box::new(answered)), vec![write]);
+        let token = self
+            .outbox
+            .commit(Awaiting::Answered(Box::new(answered)), vec![write]);
         if let Some(job) = self.jobs.get_mut(&open.turn) {
             job.out.push_back(Out::Numbered { token, body });
         }
@@ -112,8 +119,7 @@ impl State {
     /// Nobody waits for the answer. What isn't known here any more the store knows.
     fn answered_late(&mut self, conn: ConnId, id: Option<Id>, question: QuestionId) {
         let text = question.to_string();
-        let mut known = self.questions.closed.iter();
-        if let Some((_, by)) = known.find(|(closed, _)| *closed == question) {
+        if let Some(by) = self.peers.questions().closed_by(question) {
             let error = format!("the question `{text}` is closed, by {}", by.name());
             return self.refuse(conn, id, Rejected::new(Code::AlreadyAnswered, error));
         }

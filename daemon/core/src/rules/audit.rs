@@ -34,20 +34,20 @@ impl State {
             ..Derived::default()
         };
         for (turn, job) in self.jobs.iter() {
-            keep(&mut all.in_flight, *turn, is_in_flight(job));
+            keep(&mut all.in_flight, turn, is_in_flight(job));
             let pending = matches!(job.phase, Phase::Pending { .. });
-            keep(&mut all.pending, *turn, pending);
-            all.children.put(*turn, Some(job));
+            keep(&mut all.pending, turn, pending);
+            all.children.put(turn, Some(job));
         }
         for (session, known) in self.sessions.iter() {
-            keep(&mut all.gated, *session, known.gate.is_some());
-            all.lanes.put(*session, self.next_of(*session));
+            keep(&mut all.gated, session, known.gate.is_some());
+            all.lanes.put(session, self.next_of(session));
         }
         (all != self.derived).then(|| format!("{:#?}\nshould be {all:#?}", self.derived))
     }
 
     fn waits_in_vain(&self) -> Option<String> {
-        if !self.mode.starts_turns() || self.timers.is_set(Timer::Schedule) {
+        if !self.mode.starts_turns() || self.outbox.is_set(Timer::Schedule) {
             return None;
         }
         let mut homeless = 0;
@@ -61,17 +61,17 @@ impl State {
             }
         }
         let over = self.processes() - self.settings.max_workers.min(self.processes());
-        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
-        let idle = |(worker, slot): (&WorkerId, &Slot)| {
-            slot.turns.is_empty() && slot.is_ready() && !self.compacting.contains_key(worker)
+        let leaves = self.pool.slots().filter(|slot| slot.phase.leaves());
+        let idle = |(worker, slot): (WorkerId, &Slot)| {
+            slot.turns.is_empty() && slot.is_ready() && !self.pool.is_compacting(worker)
         };
-        (homeless > leaves.count().saturating_sub(over) && self.slots.iter().any(idle))
+        (homeless > leaves.count().saturating_sub(over) && self.pool.iter().any(idle))
             .then(|| format!("{homeless} turns wait for room that an idle process has"))
     }
 
     fn vainly_held(&self, worker: WorkerId, session: SessionId, turn: TurnId) -> Option<String> {
         let (known, job) = (self.sessions.get(&session)?, self.jobs.get(&turn)?);
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return Some(format!("{worker:?} is gone"));
         };
         let agent = self.settings.agents.get(&slot.agent)?;
@@ -107,12 +107,12 @@ impl State {
             let fits = |slot: &Slot| !own && slot.agent == agent.name && slot.serves(&fit);
             let free = |slot: &Slot| fits(slot) && slot.room() > 0;
             let asked = |slot: &Slot| free(slot) && slot.phase.is_probing();
-            let asks = self.slots.values().any(asked);
-            let now = |(worker, slot): &(&WorkerId, &Slot)| {
+            let asks = self.pool.slots().any(asked);
+            let now = |(worker, slot): &(WorkerId, &Slot)| {
                 let at_once = !asks || !slot.is_asked_first(self.now.mono);
-                at_once && free(slot) && self.takes_now(**worker, slot)
+                at_once && free(slot) && self.takes_now(*worker, slot)
             };
-            if let Some((_, slot)) = self.slots.iter().find(now) {
+            if let Some((_, slot)) = self.pool.iter().find(now) {
                 return Some(format!("{slot:?} could take it"));
             }
             if asks {
@@ -122,7 +122,7 @@ impl State {
         if let Some(coming) = known.slot {
             return self.vainly_held(coming, session, turn);
         }
-        let health = self.health.get(&known.agent);
+        let health = self.pool.health(&known.agent);
         if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
             return None;
         }
@@ -133,7 +133,7 @@ impl State {
         if !own && self.no_further_before(&known.agent, &fit).is_some() {
             return None;
         }
-        if per_turn(agent) && self.now.mono < self.next_spawn() {
+        if per_turn(agent) && self.now.mono < self.pool.next_spawn() {
             return None;
         }
         if self.is_full() {
@@ -144,9 +144,6 @@ impl State {
     }
 
     fn takes_now(&self, worker: WorkerId, slot: &Slot) -> bool {
-        slot.is_ready()
-            && slot.has_room()
-            && slot.takes_turns()
-            && !self.compacting.contains_key(&worker)
+        slot.is_ready() && slot.has_room() && slot.takes_turns() && !self.pool.is_compacting(worker)
     }
 }

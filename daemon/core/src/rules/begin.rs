@@ -28,7 +28,7 @@ impl State {
     /// Binds a turn to a process that has room.
     pub(crate) fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
         let session_id = self.jobs.get(&turn)?.session;
-        let slot = self.slots.get_mut(&worker)?;
+        let slot = self.pool.get_mut(&worker)?;
         slot.turns.insert(turn);
         slot.sessions.insert(session_id);
         let process = Process {
@@ -40,8 +40,8 @@ impl State {
         session.coming = false;
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);
-        self.timers.clear(Timer::Idle(worker));
-        self.timers.clear(Timer::Unused(session_id));
+        self.outbox.clear(Timer::Idle(worker));
+        self.outbox.clear(Timer::Unused(session_id));
         self.used(worker);
         Some(process)
     }
@@ -53,7 +53,7 @@ impl State {
         };
         let Some(process) = job.process() else { return };
         let session_id = job.session;
-        if let Some(slot) = self.slots.get_mut(&process.worker) {
+        if let Some(slot) = self.pool.get_mut(&process.worker) {
             slot.turns.remove(&turn);
         }
         if let Some(session) = self.sessions.get_mut(&session_id)
@@ -94,7 +94,7 @@ impl State {
     /// The *running* mark is durable: the first byte may go.
     pub(crate) fn begin(&mut self, turn: TurnId, process: Process, given: Send) {
         let current = self
-            .slots
+            .pool
             .get(&process.worker)
             .filter(|slot| slot.generation == process.generation);
         let starts_now = current.is_some_and(|slot| slot.phase.is_spawning_per_turn());
@@ -114,7 +114,7 @@ impl State {
             self.make_native(turn);
         }
         self.count_process(turn, process.worker);
-        self.waits_no_more(turn);
+        self.jobs.waits_no_more(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -136,21 +136,21 @@ impl State {
         job.said.queued_for = self.now.mono.saturating_sub(job.accepted_at);
         job.said.progress_at = self.now.mono;
         session.open = true;
-        if let Some(slot) = self.slots.get(&process.worker) {
+        if let Some(slot) = self.pool.get(&process.worker) {
             session.last = slot.fit.pins().into();
         }
         session.lost |= context == Context::Lost;
-        self.clocked.remove(&turn);
-        self.timers.set(Timer::Running(turn), until);
-        self.timers.set(
+        self.outbox.set(Timer::Running(turn), until);
+        self.outbox.set(
             Timer::Stalled(turn),
             self.now.mono + crate::limits::STALLED_AFTER,
         );
         let name = session.shown();
         let prompt = job.prompt(turn, session, native.as_deref(), given);
+        self.jobs.unclock(turn);
         if context == Context::Lost {
             let session = name.clone();
-            self.write_lazily(Write::Lost { session });
+            self.outbox.write_lazily(Write::Lost { session });
             self.forget_if_without_memory(turn, process.worker);
             self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
         }
@@ -166,7 +166,7 @@ impl State {
             self.spawn_for_turn(process.worker, prompt);
         } else {
             let command = WorkerCommand::Prompt(Box::new(prompt));
-            self.out.push(Effect::Tell {
+            self.outbox.push(Effect::Tell {
                 worker: process.worker,
                 generation: process.generation,
                 command,
@@ -177,7 +177,7 @@ impl State {
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.
     fn count_process(&mut self, turn: TurnId, worker: WorkerId) {
-        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.slots.get_mut(&worker)) else {
+        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.pool.get_mut(&worker)) else {
             return;
         };
         let was_there = match slot.phase {
@@ -196,7 +196,7 @@ impl State {
     /// it.
     fn context_of(&self, turn: TurnId, worker: WorkerId) -> Option<(Context, Option<String>)> {
         let session = self.sessions.get(&self.jobs.get(&turn)?.session)?;
-        let slot = self.slots.get(&worker)?;
+        let slot = self.pool.get(&worker)?;
         let by_id = slot.reopens_in_turns();
         let native = session.native.clone().filter(|_| by_id);
         let remembers = slot.describe.resume != Resume::Stateless;
@@ -220,13 +220,13 @@ impl State {
     /// The agent's own id of a session is of no use to a form of it that has no memory: that was
     /// said now.
     fn forget_if_without_memory(&mut self, turn: TurnId, worker: WorkerId) {
-        let slot = self.slots.get(&worker);
+        let slot = self.pool.get(&worker);
         let forgets = slot.is_some_and(|slot| slot.describe.resume == Resume::Stateless);
         let session = self.jobs.get(&turn).map(|job| job.session);
         if let Some(session) = session.filter(|_| forgets)
             && let Some(write) = self.renamed(session, None)
         {
-            self.write_lazily(write);
+            self.outbox.write_lazily(write);
         }
     }
 
@@ -249,7 +249,7 @@ impl State {
         if keeps {
             let native = format!("agentd-{}-{number}", self.settings.epoch);
             if let Some(write) = self.renamed(session, Some(&native)) {
-                self.commit(Awaiting::Nothing, vec![write]);
+                self.outbox.commit(Awaiting::Nothing, vec![write]);
             }
         }
     }
@@ -265,7 +265,7 @@ impl State {
     ) -> Option<Failure> {
         let job = self.jobs.get(&turn)?;
         let session = self.sessions.get(&job.session)?;
-        let slot = self.slots.get(&worker)?;
+        let slot = self.pool.get(&worker)?;
         if job.terms.require_context {
             if session.lost || context == Context::Lost {
                 return Some(context_lost(
@@ -320,15 +320,15 @@ impl State {
         job.attempt = job.attempt.saturating_sub(1);
         let (number, attempt) = (job.number, job.attempt);
         // It may have rung meanwhile.
-        self.waits(turn);
+        self.jobs.waits(turn);
         if let Some(job) = number {
-            self.tell_later(Write::Requeue { job, attempt });
+            self.outbox.tell_later(Write::Requeue { job, attempt });
         }
     }
 
     /// A process has one turn less: is it idle, unneeded, or due to go?
     pub(crate) fn slot_freed(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         if !slot.turns.is_empty() {
@@ -350,24 +350,24 @@ impl State {
     }
 
     pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         if let Some(agent) = self.settings.agents.get(&slot.agent) {
-            self.timers
+            self.outbox
                 .set(Timer::Idle(worker), self.now.mono + agent.idle_timeout);
         }
     }
 
     /// A process has been idle for its agent's `idle_timeout`.
     pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
             return;
         };
-        if !slot.turns.is_empty() || !slot.is_ready() || self.compacting.contains_key(&worker) {
+        if !slot.turns.is_empty() || !slot.is_ready() || self.pool.is_compacting(worker) {
             return;
         }
         let is_spare = slot.sessions.is_empty() && agent.warm > 0;

@@ -8,23 +8,11 @@ use agentd_protocol::line::{Budget, MemoryFacts};
 use agentd_protocol::request::Send;
 use agentd_protocol::{Code, Request};
 
-use crate::ids::TurnId;
 use crate::jobs::job::Job;
 use crate::limits::{JOB_PLACES, PARKED_BYTES, QUEUED_BYTES, UNSENT_BYTES};
-use crate::sessions::loading::{Parked, of_parked};
+use crate::sessions::loading::of_parked;
 use crate::state::State;
 use crate::store::NewJob;
-
-/// What is held at the moment.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Held {
-    /// By jobs that have no final line.
-    pub(crate) queued: usize,
-    /// By requests that wait until their sessions are known.
-    pub(crate) parked: usize,
-    /// On their way to readers that haven't said that they took them.
-    pub(crate) unsent: usize,
-}
 
 /// What a job weighs whose request is in the store; `terms` are those that it shares with nobody.
 pub(crate) const fn of_waiting(terms: usize) -> usize {
@@ -39,20 +27,12 @@ pub(crate) fn until_stored(new: &NewJob) -> usize {
 }
 
 impl State {
-    /// A job takes less memory from now on.
-    pub(crate) fn lighter(&mut self, turn: TurnId, bytes: usize) {
-        if let Some(job) = self.jobs.get_mut(&turn) {
-            job.weight = job.weight.saturating_sub(bytes);
-            self.held.queued = self.held.queued.saturating_sub(bytes);
-        }
-    }
-
     /// Is there memory for one more waiting job?
     pub(crate) fn room_in_memory(&self, send: &Send) -> Result<(), Rejected> {
         // Its text is there twice until it is stored: as it is written, and as its key's hash covers
         // it.
         let wanted = of_waiting(0) + 2 * send.text.len();
-        let held = self.held.queued;
+        let held = self.jobs.weight();
         if held + wanted <= QUEUED_BYTES {
             return Ok(());
         }
@@ -64,7 +44,7 @@ impl State {
 
     /// Is there memory for a request that waits until its sessions are known?
     pub(crate) fn room_to_park(&self, request: &Request) -> Result<(), Rejected> {
-        let (held, wanted) = (self.held.parked, of_parked(request));
+        let (held, wanted) = (self.sessions.parked(), of_parked(request));
         if held + wanted <= PARKED_BYTES {
             return Ok(());
         }
@@ -76,7 +56,7 @@ impl State {
 
     /// Is there memory for one more page of a list?
     pub(crate) fn room_for_a_page(&self) -> Result<(), Rejected> {
-        let held = self.held.unsent;
+        let held = self.peers.unsent();
         if held < UNSENT_BYTES {
             return Ok(());
         }
@@ -87,19 +67,6 @@ impl State {
         Err(Rejected::new(Code::QueueFull, error).hint("nothing was looked up; ask again later"))
     }
 
-    /// One more waits.
-    pub(crate) fn parked(&mut self, request: &Request) {
-        self.held.parked += of_parked(request);
-    }
-
-    /// So many of them wait no more.
-    pub(crate) fn unparked_all<'a>(&mut self, parked: impl IntoIterator<Item = &'a Parked>) {
-        let bytes = parked
-            .into_iter()
-            .map(|one| of_parked(&one.decoded.request));
-        self.held.parked = self.held.parked.saturating_sub(bytes.sum());
-    }
-
     /// What is held, as `status` tells it.
     pub(crate) fn memory(&self, attached: Budget) -> MemoryFacts {
         let budget = |bytes: usize, limit: usize| Budget {
@@ -107,9 +74,9 @@ impl State {
             limit: limit as u64,
         };
         MemoryFacts {
-            queued: budget(self.held.queued, QUEUED_BYTES),
-            parked: budget(self.held.parked, PARKED_BYTES),
-            unsent: budget(self.held.unsent, UNSENT_BYTES),
+            queued: budget(self.jobs.weight(), QUEUED_BYTES),
+            parked: budget(self.sessions.parked(), PARKED_BYTES),
+            unsent: budget(self.peers.unsent(), UNSENT_BYTES),
             attached,
         }
     }

@@ -91,7 +91,7 @@ impl State {
         };
         pins::check(agent, &pins)?;
         let holder = session.and_then(|session| self.sessions.get(&session)?.slot);
-        if let Some(slot) = holder.and_then(|worker| self.slots.get(&worker))
+        if let Some(slot) = holder.and_then(|worker| self.pool.get(&worker))
             && send.model.is_some()
         {
             offered(slot, &pins)?;
@@ -133,7 +133,7 @@ pub(crate) const SAY_ITS_PATH: &str =
 impl State {
     /// What an agent takes besides text: as a living process of it said, else as its kind does.
     fn takes(&self, agent: &str, usual: AttachmentSupport) -> AttachmentSupport {
-        let mut slots = self.slots.values();
+        let mut slots = self.pool.slots();
         let told = slots.find(|slot| slot.agent == agent && slot.is_ready());
         told.map_or(usual, |slot| slot.takes)
     }

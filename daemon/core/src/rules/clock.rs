@@ -29,14 +29,14 @@ impl State {
             return;
         };
         let until = *job.clock.get_or_insert(self.now.mono) + allowed(job);
-        self.timers.set_if_unset(Timer::Running(turn), until);
-        self.clocked.insert(turn);
+        self.outbox.set_if_unset(Timer::Running(turn), until);
+        self.jobs.clock(turn);
     }
 
     /// It waits for something else again.
     pub(crate) fn clock_stops(&mut self, turn: TurnId) {
-        if self.clocked.remove(&turn) {
-            self.timers.clear(Timer::Running(turn));
+        if self.jobs.unclock(turn) {
+            self.outbox.clear(Timer::Running(turn));
             if let Some(job) = self.jobs.get_mut(&turn) {
                 job.clock = None;
             }
@@ -64,7 +64,7 @@ impl State {
         let waited = self.now.mono.saturating_sub(since).as_secs_f64();
         let slot = self.sessions.get(&job.session).and_then(|known| known.slot);
         let last = slot
-            .and_then(|worker| self.slots.get(&worker)?.last_error.as_ref())
+            .and_then(|worker| self.pool.get(&worker)?.last_error.as_ref())
             .map_or_else(String::new, |why| format!("; the last one: {why}"));
         let error = format!(
             "the process of agent `{name}` (kind `{kind}`) did not get ready within {waited:.1} s, \
@@ -95,9 +95,7 @@ impl State {
         } else {
             format!(" ({before:.1} s of them until its process was ready)")
         };
-        let limit = job
-            .map_or(DEFAULT_TIMEOUT, |job| allowed(job))
-            .as_secs_f64();
+        let limit = job.map_or(DEFAULT_TIMEOUT, allowed).as_secs_f64();
         // What does not stop when it is told to gets some time for it.
         let late = if all - limit < 0.5 {
             String::new()
@@ -115,11 +113,11 @@ impl State {
             _ => false,
         };
         let unwanted: Vec<WorkerId> = self
-            .slots
+            .pool
             .iter()
             .filter(|(_, slot)| slot.agent == agent && slot.turns.is_empty() && begins(slot))
-            .filter(|(worker, slot)| !self.is_awaited(**worker, slot))
-            .map(|(worker, _)| *worker)
+            .filter(|(worker, slot)| !self.is_awaited(*worker, slot))
+            .map(|(worker, _)| worker)
             .collect();
         for worker in unwanted {
             self.stop_slot(worker, StopStage::Ask);
@@ -134,7 +132,7 @@ impl State {
         let is_spare = slot.sessions.is_empty() && agent.warm > 0;
         let mut bound = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
         is_spare
-            || self.restarts_await(worker)
+            || self.peers.awaits_restart(worker)
             || bound.any(|session| !session.queue.is_empty())
             || (slot.sessions.is_empty() || !slot.one_session)
                 && self

@@ -43,13 +43,12 @@ impl State {
         let deadline = collect
             .timeout
             .map(|seconds| self.now.mono + Duration::from_secs_f64(seconds));
-        let number = self.number();
+        let number = self.outbox.number();
         let mut named = BTreeSet::new();
         let order = collect.jobs.iter().copied();
         let order: Vec<JobId> = order.filter(|job| named.insert(*job)).collect();
-        let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) = named
-            .into_iter()
-            .partition(|job| self.numbers.contains_key(job));
+        let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) =
+            named.into_iter().partition(|job| self.jobs.knows(*job));
         let collecting = Collecting {
             conn,
             id,
@@ -61,11 +60,11 @@ impl State {
             pending: here,
             bytes: 0,
         };
-        self.collecting.insert(number, collecting);
+        self.peers.collects_mut().insert(number, collecting);
         if elsewhere.is_empty() {
             self.collect_started(number);
         } else {
-            self.load(
+            self.outbox.load(
                 Awaiting::Collect(number),
                 Query::Jobs {
                     jobs: elsewhere.into_iter().collect(),
@@ -80,14 +79,14 @@ impl State {
         for row in rows {
             match row.state {
                 JobState::Finished { seq, line } => {
-                    self.collecting.ended(number, row.job, &line, seq);
+                    self.peers.collects_mut().ended(number, row.job, &line, seq);
                 }
                 JobState::Queued { .. } | JobState::Running { .. } => {
-                    self.collecting.wait_for(number, row.job);
+                    self.peers.collects_mut().wait_for(number, row.job);
                 }
             }
         }
-        let Some(collecting) = self.collecting.get(number) else {
+        let Some(collecting) = self.peers.collects().get(number) else {
             return;
         };
         let missing: Vec<JobId> = collecting
@@ -103,14 +102,14 @@ impl State {
             return self.collect_unknown(number, unknown);
         }
         let mut pending = collecting.pending.iter();
-        let elsewhere = pending.find(|job| !self.numbers.contains_key(job));
+        let elsewhere = pending.find(|job| !self.jobs.knows(**job));
         if let Some(elsewhere) = elsewhere.copied() {
             if was_empty {
                 // It was there, and is forgotten.
                 return self.collect_unknown(number, elsewhere);
             }
             // An answer may have had room for some of them only.
-            self.timers
+            self.outbox
                 .set(Timer::Recheck(number), self.now.mono + RECHECK);
         }
         if !missing.is_empty() && collecting.bytes >= limits::MAX_LINE_OUT {
@@ -118,7 +117,8 @@ impl State {
             return self.collect_answer(number);
         }
         if !missing.is_empty() {
-            self.load(Awaiting::Collect(number), Query::Jobs { jobs: missing });
+            self.outbox
+                .load(Awaiting::Collect(number), Query::Jobs { jobs: missing });
             return;
         }
         self.collect_started(number);
@@ -133,27 +133,22 @@ impl State {
 
     /// Nobody waits there any more: neither do its timers.
     fn collect_over(&mut self, number: u64) -> Option<Collecting> {
-        self.timers.clear(Timer::Collect(number));
-        self.timers.clear(Timer::Recheck(number));
-        self.collecting.remove(number)
+        self.outbox.clear(Timer::Collect(number));
+        self.outbox.clear(Timer::Recheck(number));
+        self.peers.collects_mut().remove(number)
     }
 
     /// Whoever waited on a connection is gone with it.
     pub(crate) fn collects_nothing(&mut self, conn: ConnId) {
-        for number in self.collects_of(conn) {
+        for number in self.peers.collects().of_conn(conn).collect::<Vec<_>>() {
             let _gone = self.collect_over(number);
         }
     }
 
-    fn collects_of(&self, conn: ConnId) -> Vec<u64> {
-        let its = self.collecting.by_conn.range((conn, 0)..=(conn, u64::MAX));
-        its.map(|(_, number)| *number).collect()
-    }
-
     /// Who waits for a job?
     pub(crate) fn collectors_of(&self, job: JobId) -> Vec<ConnId> {
-        let waiting = self.collecting.of_job(job);
-        let waiting = waiting.filter_map(|number| self.collecting.get(number));
+        let waiting = self.peers.collects().of_job(job);
+        let waiting = waiting.filter_map(|number| self.peers.collects().get(number));
         waiting.map(|collecting| collecting.conn).collect()
     }
 
@@ -162,12 +157,10 @@ impl State {
         if self.derived.children.any_of(job) {
             return true;
         }
-        let of_it = self.collecting.by_job.range((job, 0)..=(job, u64::MAX));
-        let mut of_it = of_it.filter_map(|(_, number)| self.collecting.get(*number));
+        let mut of_it = self.peers.collects().by_job(job);
         of_it.any(|collecting| {
             collecting.pending.iter().any(|pending| {
-                let turn = self.numbers.get(pending);
-                let child = turn.and_then(|turn| self.jobs.get(turn));
+                let child = self.jobs.by_number(*pending);
                 child.is_some_and(|child| child.terms.parent == Some(job))
             })
         })
@@ -175,10 +168,10 @@ impl State {
 
     /// Asks the store for jobs that another instance runs.
     pub(crate) fn collect_again(&mut self, number: u64) {
-        let Some(collecting) = self.collecting.get(number) else {
+        let Some(collecting) = self.peers.collects().get(number) else {
             return;
         };
-        let here = |job: &&JobId| self.numbers.contains_key(job);
+        let here = |job: &&JobId| self.jobs.knows(**job);
         let jobs: Vec<JobId> = collecting
             .pending
             .iter()
@@ -186,7 +179,8 @@ impl State {
             .copied()
             .collect();
         if !jobs.is_empty() {
-            self.load(Awaiting::Collect(number), Query::Jobs { jobs });
+            self.outbox
+                .load(Awaiting::Collect(number), Query::Jobs { jobs });
         }
     }
 
@@ -201,20 +195,21 @@ impl State {
 
     pub(crate) fn collect_started(&mut self, number: u64) {
         if let Some(deadline) = self
-            .collecting
+            .peers
+            .collects()
             .get(number)
             .and_then(|collecting| collecting.deadline)
         {
-            self.timers.set(Timer::Collect(number), deadline);
+            self.outbox.set(Timer::Collect(number), deadline);
         }
         self.collect_done(number);
     }
 
     /// A job ended: whoever collects it hears of it.
     pub(crate) fn collected(&mut self, job: JobId, line: &Body, seq: u64) {
-        let waiting: Vec<u64> = self.collecting.of_job(job).collect();
+        let waiting: Vec<u64> = self.peers.collects().of_job(job).collect();
         for number in &waiting {
-            self.collecting.ended(*number, job, line, seq);
+            self.peers.collects_mut().ended(*number, job, line, seq);
         }
         for number in waiting {
             self.collect_done(number);
@@ -222,7 +217,7 @@ impl State {
     }
 
     pub(crate) fn collect_done(&mut self, number: u64) {
-        let Some(collecting) = self.collecting.get(number) else {
+        let Some(collecting) = self.peers.collects().get(number) else {
             return;
         };
         let enough = match collecting.wait {
@@ -245,7 +240,7 @@ impl State {
 
     /// Nobody reads what is collected there: it ends with what there is.
     pub(crate) fn collect_no_more(&mut self, conn: ConnId) {
-        for number in self.collects_of(conn) {
+        for number in self.peers.collects().of_conn(conn).collect::<Vec<_>>() {
             self.collect_answer(number);
         }
     }

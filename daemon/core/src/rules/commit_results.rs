@@ -14,16 +14,15 @@ use crate::limits::{DOUBT_WITHIN, FINISH_AGAIN};
 use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::Timer;
 use crate::state::State;
-use crate::store::{Loaded, Stored, Write, Written};
+use crate::store::{Loaded, Stored, Written};
 use crate::worker::Failure;
 
 impl State {
     pub(crate) fn stored(&mut self, token: Token, stored: Stored) {
-        let Some(awaiting) = self.awaiting.remove(&token) else {
+        let Some(awaiting) = self.outbox.committed(token) else {
             return;
         };
-        self.commits = self.commits.saturating_sub(1);
-        self.slice_stored(token);
+        self.jobs.slices().stored(token);
         if let Awaiting::Event { of: Some(of), .. } = &awaiting {
             self.event_stored(*of);
         }
@@ -94,9 +93,9 @@ impl State {
         match &trouble {
             Some(_) => {
                 let until = self.now.mono + DOUBT_WITHIN;
-                self.timers.set_if_unset(Timer::Doubt, until);
+                self.outbox.set_if_unset(Timer::Doubt, until);
             }
-            None => self.timers.clear(Timer::Doubt),
+            None => self.outbox.clear(Timer::Doubt),
         }
         self.store_trouble = trouble;
     }
@@ -111,8 +110,8 @@ impl State {
         };
         self.aborts_in_doubt(&trouble);
         let looked_up = self
-            .awaiting
-            .values()
+            .outbox
+            .awaiting()
             .filter_map(|awaiting| match awaiting {
                 Awaiting::Sessions(key) => Some(key.clone()),
                 _ => None,
@@ -120,21 +119,21 @@ impl State {
         for key in looked_up.collect::<Vec<_>>() {
             self.sessions_loaded(&key, Err(trouble.clone()));
         }
-        self.timers.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
+        self.outbox.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.derived.pending.iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
         let mut waiting: BTreeSet<ConnId> = pending.map(|waiter| waiter.conn).collect();
-        waiting.extend(self.dispatching.values().map(|dispatch| dispatch.conn));
+        waiting.extend(self.peers.dispatchers());
         waiting.extend(
-            self.awaiting
-                .values()
+            self.outbox
+                .awaiting()
                 .filter_map(|awaiting| match awaiting {
                     Awaiting::Changed { conn, .. } | Awaiting::Delivery { conn, .. } => Some(*conn),
                     _ => None,
                 }),
         );
         let follows = |conn: &ConnId| {
-            let known = self.conns.get(conn);
+            let known = self.peers.get(conn);
             known.is_some_and(|known| !known.follows.is_empty())
         };
         waiting.retain(|conn| !follows(conn));
@@ -179,9 +178,9 @@ impl State {
             known.current.get_or_insert(turn);
         }
         let again = self.now.mono + FINISH_AGAIN;
-        self.timers.set(Timer::Unfinished(turn), again);
+        self.outbox.set(Timer::Unfinished(turn), again);
         if let Some(process) = process {
-            if let Some(slot) = self.slots.get_mut(&process.worker) {
+            if let Some(slot) = self.pool.get_mut(&process.worker) {
                 slot.turns.remove(&turn);
             }
             // A turn that runs with nobody to hear it must not go on.
@@ -210,7 +209,7 @@ impl State {
     }
 
     pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {
-        if let Some(awaiting) = self.awaiting.remove(&token) {
+        if let Some(awaiting) = self.outbox.loaded(token) {
             self.load_answered(awaiting, loaded);
         }
     }
@@ -275,11 +274,6 @@ impl State {
             (Awaiting::Log { conn, number }, loaded) => self.log_loaded(conn, number, loaded),
             _ => {}
         }
-    }
-
-    /// Writes that nobody waits for.
-    pub(crate) fn write_lazily(&mut self, write: Write) {
-        self.commit_lazily(Awaiting::Nothing, vec![write]);
     }
 }
 

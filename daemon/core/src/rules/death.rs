@@ -36,7 +36,7 @@ impl State {
         error: &str,
         fault: Fault,
     ) {
-        let Some(slot) = self.current(worker, generation) else {
+        let Some(slot) = self.pool.current(worker, generation) else {
             return;
         };
         let is_one_turn = slot.is_one_turn();
@@ -84,7 +84,7 @@ impl State {
     /// There is no process because of what only its turns asked for: they end, and it counts
     /// against nobody.
     fn never_began(&mut self, worker: WorkerId, error: &str, hint: &str) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         let failure = Failure {
@@ -131,7 +131,7 @@ impl State {
     }
 
     pub(crate) fn worker_stuck(&mut self, worker: WorkerId, generation: Generation, why: &str) {
-        let Some(slot) = self.current(worker, generation) else {
+        let Some(slot) = self.pool.current(worker, generation) else {
             return;
         };
         if matches!(slot.phase, SlotPhase::Starting { .. }) {
@@ -154,7 +154,7 @@ impl State {
         tail: &str,
     ) {
         let now = self.now.mono;
-        let Some(slot) = self.current(worker, generation) else {
+        let Some(slot) = self.pool.current(worker, generation) else {
             return;
         };
         slot.last_exit = Some(exit.to_string());
@@ -185,7 +185,7 @@ impl State {
             return self.exited_unasked(worker, exit, ready_for, tail);
         };
         let stuck = self
-            .slots
+            .pool
             .get(&worker)
             .and_then(|slot| slot.last_error.clone());
         let why =
@@ -193,7 +193,7 @@ impl State {
         self.end_turns(worker, &why, tail);
         match then {
             Then::Restart if !self.mode.is_stopping() => {
-                if let Some(slot) = self.slots.get_mut(&worker) {
+                if let Some(slot) = self.pool.get_mut(&worker) {
                     slot.restarts += 1;
                 }
                 self.counters.restarts += 1;
@@ -250,7 +250,7 @@ impl State {
 
     /// A process died unasked, or never came up.
     pub(crate) fn died(&mut self, worker: WorkerId, death: &Death<'_>) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         let Death { why, tail, .. } = *death;
@@ -276,31 +276,31 @@ impl State {
     /// nothing to do any more.
     pub(crate) fn after_death(&mut self, worker: WorkerId, lived: Duration) {
         let now = self.now.mono;
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let (agent, generation) = (slot.agent.clone(), slot.generation);
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
         let mut delay = Duration::ZERO;
         let mut broken = self
-            .health
-            .get(&agent)
+            .pool
+            .health(&agent)
             .is_some_and(|health| health.state().is_some());
         let jitter = mix(self.settings.seed ^ (worker.0 << 20) ^ generation.0);
         let healths = sessions
             .iter()
             .filter_map(|session| Some(&*self.sessions.get(session)?.health));
-        for health in healths.chain(self.health.get(&agent)) {
+        for health in healths.chain(self.pool.health(&agent)) {
             broken |= health.state().is_some();
             delay = delay.max(health.delay(jitter));
         }
         if broken {
             let why = self
-                .slots
+                .pool
                 .get(&worker)
                 .and_then(|slot| slot.last_error.clone())
                 .unwrap_or_default();
-            if let Some(slot) = self.slots.get_mut(&worker) {
+            if let Some(slot) = self.pool.get_mut(&worker) {
                 slot.phase = SlotPhase::Failed;
             }
             for session in &sessions {
@@ -310,8 +310,8 @@ impl State {
             }
             // It is shown until it may be tried again.
             let until = now + crate::limits::BREAKER_RETRY;
-            self.timers.set(Timer::Slot(worker), until);
-            self.timers.set_if_unset(Timer::Breaker, until);
+            self.outbox.set(Timer::Slot(worker), until);
+            self.outbox.set_if_unset(Timer::Breaker, until);
             self.restarted(
                 worker,
                 Err(format!(
@@ -337,7 +337,7 @@ impl State {
         {
             return self.drop_slot(worker);
         }
-        if let Some(slot) = self.slots.get_mut(&worker) {
+        if let Some(slot) = self.pool.get_mut(&worker) {
             slot.restarts += 1;
             slot.phase = SlotPhase::Backoff;
         }
@@ -345,12 +345,12 @@ impl State {
         if lived > HEALTHY_AFTER || delay.is_zero() {
             self.start(worker);
         } else {
-            self.timers.set(Timer::Slot(worker), now + delay);
+            self.outbox.set(Timer::Slot(worker), now + delay);
         }
     }
 
     pub(crate) fn restarts_wait_for(&self, worker: WorkerId) -> bool {
-        self.slots
+        self.pool
             .get(&worker)
             .is_some_and(|slot| slot.restart_when_idle)
     }
@@ -358,8 +358,8 @@ impl State {
     /// Everything that waits for a broken agent or session ends.
     pub(crate) fn fail_waiting(&mut self, agent: &str, sessions: &[SessionId]) {
         let agent_broken = self
-            .health
-            .get(agent)
+            .pool
+            .health(agent)
             .is_some_and(|health| health.state().is_some());
         let turns: Vec<(TurnId, SessionId)> = self
             .jobs
@@ -371,7 +371,7 @@ impl State {
                     && !self.has_process_for(agent, Some(job.session)))
                     || sessions.contains(&job.session)
             })
-            .map(|(turn, job)| (*turn, job.session))
+            .map(|(turn, job)| (turn, job.session))
             .collect();
         for (turn, session) in turns {
             if let Some(failure) = self.broken(agent, session) {
@@ -383,7 +383,7 @@ impl State {
     /// Ends the turns of a process that is gone, each as its state says.
     pub(crate) fn end_turns(&mut self, worker: WorkerId, why: &str, tail: &str) {
         self.compact_failed(worker, why);
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         let stuck = slot.last_error.clone().filter(|_| slot.phase.is_stopping());
@@ -428,12 +428,12 @@ impl State {
 
     /// A turn that had begun waits once more, for as long as a new one would at most.
     pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
-        self.waits_no_more(turn);
+        self.jobs.waits_no_more(turn);
         if let Some(job) = self.jobs.get_mut(&turn) {
             let until = Duration::from_millis(self.now.boot_ms) + DEFAULT_EXPIRES;
             job.expires = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         }
-        self.waits(turn);
+        self.jobs.waits(turn);
     }
 
     /// A turn that may run again waits again, with what it said so far marked as replaced.
@@ -451,7 +451,7 @@ impl State {
             Timer::Stalled(turn),
             Timer::Settling(turn),
         ] {
-            self.timers.clear(timer);
+            self.outbox.clear(timer);
         }
         if let Some(session) = self.sessions.get_mut(&session) {
             session.current = None;
@@ -459,13 +459,13 @@ impl State {
         }
         self.wait_afresh(turn);
         if let Some(job) = number {
-            self.tell_later(Write::Requeue { job, attempt });
+            self.outbox.tell_later(Write::Requeue { job, attempt });
         }
     }
 
     /// The sessions of a dead process have no memory in it any more.
     pub(crate) fn close_sessions(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         for session in slot.sessions.clone() {
@@ -494,7 +494,7 @@ impl State {
     /// fault, they end with its last words.
     pub(crate) fn unready(&mut self, worker: WorkerId, why: &str) {
         let pins = self.pins_at_first(worker);
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         slot.last_error = Some(why.to_owned());

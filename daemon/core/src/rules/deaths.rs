@@ -12,8 +12,7 @@ use crate::state::State;
 impl State {
     /// What came of an agent's processes so far says nothing of the next ones.
     pub(crate) fn forget_deaths(&mut self, agent: &str) {
-        self.health.remove(agent);
-        self.further.remove(agent);
+        self.pool.forget_deaths(agent);
         let of_it = self.sessions.values_mut();
         for session in of_it.filter(|session| session.agent == agent) {
             session.health = Rare::default();
@@ -24,7 +23,7 @@ impl State {
     pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
         let now = self.now.mono;
         let beside = death.ready_for.is_none() && self.is_further(worker);
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return Blame::Agent;
         };
         let agent = self.settings.agents.get(&slot.agent);
@@ -45,8 +44,8 @@ impl State {
             Cause::Missing | Cause::Short => missed(health, now, death, lives),
         };
         match &blame {
-            Blame::Agent => count(self.health.entry(name).or_default()),
-            Blame::Further => count(self.further.entry(name).or_default()),
+            Blame::Agent => count(self.pool.health_of(name)),
+            Blame::Further => count(self.pool.further_of(name)),
             Blame::Sessions(at_fault) => {
                 for session in at_fault {
                     if let Some(session) = self.sessions.get_mut(session) {
@@ -60,9 +59,9 @@ impl State {
 
     /// Is a process of this agent ready, besides this one?
     pub(crate) fn has_ready_beside(&self, worker: WorkerId, agent: &str) -> bool {
-        let mut slots = self.slots.iter();
+        let mut slots = self.pool.iter();
         slots.any(|(other, slot)| {
-            *other != worker && slot.agent == agent && slot.phase.ready_since().is_some()
+            other != worker && slot.agent == agent && slot.phase.ready_since().is_some()
         })
     }
 }

@@ -21,14 +21,14 @@ impl State {
         for turn in self.jobs.take_changed() {
             let job = self.jobs.get(&turn);
             let phase = job.map(|job| &job.phase);
-            let in_flight = job.is_some_and(|job| is_in_flight(job));
+            let in_flight = job.is_some_and(is_in_flight);
             let pending = matches!(phase, Some(Phase::Pending { .. }));
             if let Some(job) = job.filter(|job| waits(job)) {
                 self.sessions.touch(job.session);
             }
             keep(&mut self.derived.in_flight, turn, in_flight);
             keep(&mut self.derived.pending, turn, pending);
-            self.derived.children.put(turn, job.map(AsRef::as_ref));
+            self.derived.children.put(turn, job);
         }
         for session in self.sessions.take_changed() {
             let known = self.sessions.get(&session);
@@ -90,7 +90,7 @@ impl State {
 
     /// A process said what it takes: the next one of its agent will, too.
     pub(crate) fn has_said(&mut self, slot: WorkerId) {
-        let Some(slot) = self.slots.get(&slot) else {
+        let Some(slot) = self.pool.get(&slot) else {
             return;
         };
         let (agent, one_session, turns) = (slot.agent.clone(), slot.one_session, slot.capacity);
@@ -105,7 +105,7 @@ impl State {
             return;
         };
         let has_said = |slot: &&Slot| slot.agent == agent && slot.phase.ready_since().is_some();
-        let slots = || self.slots.values().filter(has_said);
+        let slots = || self.pool.slots().filter(has_said);
         if slots().next().is_none() {
             // A next one is expected to be as the last one was.
             return;

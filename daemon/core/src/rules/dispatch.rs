@@ -40,14 +40,14 @@ impl State {
         }
         let names = dispatch.jobs.iter();
         let names: Vec<String> = names.filter_map(|job| job.send.session.clone()).collect();
-        let unknown = names.iter().any(|name| !self.names.contains_key(name));
+        let unknown = names.iter().any(|name| !self.sessions.knows(name));
         let decoded = Decoded {
             request: Request::Dispatch(dispatch),
             ignored: Vec::new(),
         };
         if unknown {
             // All of them: one that is known may leave memory while another is looked up.
-            let key = format!("dispatch#{}", self.number());
+            let key = format!("dispatch#{}", self.outbox.number());
             self.park_until_loaded(key, names, conn, id, decoded, facts);
         } else {
             self.dispatch_in(conn, id, decoded, facts);
@@ -79,9 +79,9 @@ impl State {
             }
             ignored.push(job.ignored);
         }
-        let number = self.number();
+        let number = self.outbox.number();
         let dispatching = Dispatching { conn, id, ignored };
-        self.dispatching.insert(number, dispatching);
+        self.peers.dispatch(number, dispatching);
         if let Some((item, rejected)) = refused {
             for turn in turns {
                 self.drop_pending(turn);
@@ -103,8 +103,11 @@ impl State {
     ) -> Result<TurnId, Rejected> {
         self.room_for(&send, facts)?;
         let parent = self.parent_of(send.parent, &facts.descent)?;
-        let known = send.session.as_ref().and_then(|name| self.names.get(name));
-        let session = self.session_for(&send, known.copied(), facts)?;
+        let known = send
+            .session
+            .as_ref()
+            .and_then(|name| self.sessions.named(name));
+        let session = self.session_for(&send, known, facts)?;
         let placing = Placing {
             expires: EXPIRES,
             ..Placing::of_send(session, parent, contents)
@@ -114,16 +117,13 @@ impl State {
         if turn.is_err() {
             self.forget_session_if_idle(session);
         }
-        debug_assert!(
-            self.conns.contains_key(&conn),
-            "a dead connection asks nothing"
-        );
+        debug_assert!(self.peers.contains(conn), "a dead connection asks nothing");
         turn
     }
 
     /// The commit is done: whoever asked learns the numbers.
     pub(crate) fn dispatched(&mut self, number: u64, written: &[(TurnId, Option<Written>)]) {
-        let Some(dispatching) = self.dispatching.remove(&number) else {
+        let Some(dispatching) = self.peers.dispatched(number) else {
             return;
         };
         let rows = written.iter().zip(dispatching.ignored);
@@ -151,7 +151,7 @@ impl State {
 
     /// Nothing was accepted, because of one of the jobs.
     pub(crate) fn dispatch_refused(&mut self, number: u64, item: usize, rejected: Rejected) {
-        let Some(dispatching) = self.dispatching.remove(&number) else {
+        let Some(dispatching) = self.peers.dispatched(number) else {
             return;
         };
         let error = format!("`jobs[{item}]`: {}; none was accepted", rejected.error);

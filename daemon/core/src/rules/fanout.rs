@@ -47,12 +47,12 @@ enum Passed {
 
 impl State {
     fn subscription_mut(&mut self, conn: ConnId) -> Option<&mut Subscription> {
-        self.conns.get_mut(&conn)?.subscription.as_mut()
+        self.peers.get_mut(&conn)?.subscription.as_mut()
     }
 
     /// A numbered line of a job is durable: it is sent to every subscriber whose next one it is.
     pub(crate) fn publish(&mut self, turn: TurnId, body: &Body, seq: u64, happened: Happened) {
-        for conn in self.subscribers.clone() {
+        for conn in self.peers.subscribers().clone() {
             self.publish_to(conn, turn, (body, seq), happened);
         }
     }
@@ -112,14 +112,18 @@ impl State {
     pub(crate) fn listeners(&self, turn: TurnId) -> Vec<(ConnId, Position)> {
         let number = self.jobs.get(&turn).and_then(|job| job.number);
         let listens = |conn: &ConnId| {
-            let subscription = self.conns.get(conn)?.subscription.as_ref()?;
+            let subscription = self.peers.get(conn)?.subscription.as_ref()?;
             if subscription.place != Place::Live || !self.hears(*conn, turn) {
                 return None;
             }
             let position = subscription.texts.get(&number?).copied();
             Some((*conn, position.unwrap_or_default()))
         };
-        self.subscribers.iter().filter_map(listens).collect()
+        self.peers
+            .subscribers()
+            .iter()
+            .filter_map(listens)
+            .collect()
     }
 
     /// Does a subscriber want a job in memory that isn't its own?
@@ -127,7 +131,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return false;
         };
-        let (Some(number), Some(known)) = (job.number, self.conns.get(&conn)) else {
+        let (Some(number), Some(known)) = (job.number, self.peers.get(&conn)) else {
             return false;
         };
         let session = self.sessions.get(&job.session);
@@ -139,7 +143,7 @@ impl State {
     /// Gives a subscriber that is behind what it misses, from the store where need be.
     pub(crate) fn resume_subscription(&mut self, conn: ConnId) {
         let last = self.counters.last_seq;
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         let Some(subscription) = &mut known.subscription else {
@@ -168,7 +172,7 @@ impl State {
         };
         subscription.place = Place::Loading;
         let number = subscription.number;
-        self.load(Awaiting::Log { conn, number }, query);
+        self.outbox.load(Awaiting::Log { conn, number }, query);
     }
 
     /// The store answered a subscription, if that is still there.
@@ -235,9 +239,7 @@ impl State {
     }
 
     fn end_subscription(&mut self, conn: ConnId, rejected: Rejected) {
-        self.subscribers.remove(&conn);
-        let known = self.conns.get_mut(&conn);
-        if let Some(subscription) = known.and_then(|known| known.subscription.take()) {
+        if let Some(subscription) = self.peers.unsubscribe(conn) {
             self.refuse(conn, subscription.id, rejected);
         }
     }
@@ -275,7 +277,7 @@ impl State {
 
     /// Sends a line of the log.
     fn tell_logged(&mut self, conn: ConnId, line: &LogLine) -> Passed {
-        let Some(known) = self.conns.get(&conn) else {
+        let Some(known) = self.peers.get(&conn) else {
             return Passed::NotYet;
         };
         let Some(subscription) = &known.subscription else {
@@ -302,7 +304,7 @@ impl State {
 
     /// Sends a portion of a job's text, whose rest comes before its final line.
     fn tell_portion(&mut self, conn: ConnId, job: JobId, portion: &[TextPiece]) {
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         let sends = known.sends(job);
@@ -326,7 +328,7 @@ impl State {
     }
 
     fn passed(&mut self, conn: ConnId, seq: u64, ended: Option<JobId>) -> Passed {
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return Passed::NotYet;
         };
         if let Some(subscription) = &mut known.subscription {
@@ -342,7 +344,7 @@ impl State {
 
     /// A subscriber has all numbered lines: what turns in flight said meanwhile comes next.
     fn send_missed_texts(&mut self, conn: ConnId) {
-        let turns: Vec<(JobId, TurnId)> = self.numbers.iter().map(|(n, t)| (*n, *t)).collect();
+        let turns: Vec<(JobId, TurnId)> = self.jobs.numbers().collect();
         for (number, turn) in turns {
             if !self.hears(conn, turn) {
                 continue;
@@ -368,7 +370,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return Passed::NotYet;
         };
-        let (Some(number), Some(known)) = (job.number, self.conns.get(&conn)) else {
+        let (Some(number), Some(known)) = (job.number, self.peers.get(&conn)) else {
             return Passed::NotYet;
         };
         let texts = known.subscription.as_ref().map(|sub| &sub.texts);
@@ -385,7 +387,7 @@ impl State {
 
     /// What became of a job can't be known any more: its subscribers can't be told the truth.
     pub(crate) fn cut_off_subscribers(&mut self, turn: TurnId) {
-        for conn in self.subscribers.clone() {
+        for conn in self.peers.subscribers().clone() {
             if self.hears(conn, turn) {
                 self.cut_off(conn);
             }

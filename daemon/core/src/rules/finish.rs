@@ -66,17 +66,17 @@ impl State {
             Ending::Cancelled | Ending::OutputLimit | Ending::Interrupted => Closed::Cancel,
         };
         job.phase = Phase::Settling { process, ending };
-        let slot = self.slots.get(&process.worker);
+        let slot = self.pool.get(&process.worker);
         let describe = slot.map(|slot| slot.describe);
-        self.timers.clear(Timer::Running(turn));
+        self.outbox.clear(Timer::Running(turn));
         if describe.is_some_and(|describe| describe.cancels) {
             let command = WorkerCommand::Cancel { turn };
-            self.out.push(Effect::Tell {
+            self.outbox.push(Effect::Tell {
                 worker: process.worker,
                 generation: process.generation,
                 command,
             });
-            self.timers.set(Timer::Settling(turn), self.now.mono + RUNG);
+            self.outbox.set(Timer::Settling(turn), self.now.mono + RUNG);
         } else if describe.is_some_and(|describe| describe.sessions == Sessions::PerTurn) {
             self.stop_slot(process.worker, StopStage::Term);
         } else {
@@ -273,7 +273,7 @@ impl State {
             .map(|at| self.now.mono.saturating_sub(at));
         let worker = job.process().map(|process| process.worker);
         self.log_end(turn, &line, millis(took.unwrap_or_default()));
-        if let Some(slot) = worker.and_then(|worker| self.slots.get_mut(&worker)) {
+        if let Some(slot) = worker.and_then(|worker| self.pool.get_mut(&worker)) {
             match line {
                 Line::Error(_) => slot.tally.failed(took),
                 _ => slot.tally.ended(took),
@@ -315,7 +315,7 @@ impl State {
             writes.push(Write::Event { job, line });
         }
         let held = notes.iter().map(|(turn, ..)| *turn).collect();
-        let token = self.commit(Awaiting::Finish { turn, held }, writes);
+        let token = self.outbox.commit(Awaiting::Finish { turn, held }, writes);
         for (turn, _, body) in notes {
             if let Some(job) = self.jobs.get_mut(&turn) {
                 job.phase = Phase::Held;
@@ -373,8 +373,8 @@ impl State {
     }
 
     pub(crate) fn clear_timers(&mut self, turn: TurnId) {
-        self.clocked.remove(&turn);
-        self.waits_no_more(turn);
+        self.jobs.unclock(turn);
+        self.jobs.waits_no_more(turn);
         for timer in [
             Timer::Running(turn),
             Timer::Settling(turn),
@@ -382,20 +382,17 @@ impl State {
             Timer::Flush(turn),
             Timer::Unfinished(turn),
         ] {
-            self.timers.clear(timer);
+            self.outbox.clear(timer);
         }
     }
 
     pub(crate) fn remove_job(&mut self, turn: TurnId) {
         self.clear_timers(turn);
-        let Some(job) = self.take_job(turn) else {
+        let Some(_job) = self.take_job(turn) else {
             return;
         };
         self.forget_questions(turn);
         self.words_too_late(turn);
-        if let Some(number) = job.number {
-            self.numbers.remove(&number);
-        }
     }
 
     /// A worker gave its final word for a turn: it is free for the next one.
@@ -410,7 +407,7 @@ impl State {
             self.give_up(session_id, process);
         } else if let Some(idle_for) = self.may_be_unused(session_id) {
             let until = self.now.mono + idle_for;
-            self.timers.set(Timer::Unused(session_id), until);
+            self.outbox.set(Timer::Unused(session_id), until);
         }
         self.slot_freed(process.worker);
     }
@@ -419,7 +416,7 @@ impl State {
     /// with its next turn, in whichever process.
     fn may_be_unused(&self, session: SessionId) -> Option<Duration> {
         let known = self.sessions.get(&session)?;
-        let slot = self.slots.get(&known.slot?)?;
+        let slot = self.pool.get(&known.slot?)?;
         let agent = self.settings.agents.get(&slot.agent)?;
         let idle = known.queue.is_empty() && known.current.is_none() && !known.closing;
         let shared = !slot.one_session && slot.reopens_in_turns() && known.native.is_some();
@@ -433,9 +430,9 @@ impl State {
         };
         let worker = self.sessions.get(&session).and_then(|known| known.slot);
         match worker {
-            Some(worker) if self.compacting.contains_key(&worker) => {
+            Some(worker) if self.pool.is_compacting(worker) => {
                 let again = self.now.mono + idle_for;
-                self.timers.set(Timer::Unused(session), again);
+                self.outbox.set(Timer::Unused(session), again);
             }
             Some(worker) => self.unbind(worker, session),
             None => {}
@@ -444,7 +441,7 @@ impl State {
 
     /// A session that nobody named gives up its process at its final line.
     fn give_up(&mut self, session: SessionId, process: Process) {
-        let Some(slot) = self.slots.get_mut(&process.worker) else {
+        let Some(slot) = self.pool.get_mut(&process.worker) else {
             return;
         };
         let describe = slot.describe;
@@ -457,10 +454,10 @@ impl State {
         };
         if describe.sessions == Sessions::One && describe.recycles && !slot.retiring {
             slot.phase = SlotPhase::Recycling { pid, since };
-            self.timers
+            self.outbox
                 .set(Timer::Slot(process.worker), self.now.mono + RUNG);
             let command = WorkerCommand::Recycle;
-            self.out.push(Effect::Tell {
+            self.outbox.push(Effect::Tell {
                 worker: process.worker,
                 generation: process.generation,
                 command,
@@ -471,28 +468,18 @@ impl State {
         self.unbind(process.worker, session);
     }
 
-    pub(crate) fn name_session(&mut self, session: SessionId, name: &str) {
-        if let Some(known) = self.sessions.get_mut(&session)
-            && known.name.is_none()
-        {
-            known.name = Some(name.to_owned());
-            self.names.insert(name.to_owned(), session);
-        }
-    }
-
     /// A session without jobs and process leaves memory; its lease is given back.
     pub(crate) fn forget_session_if_idle(&mut self, session: SessionId) {
         let known = self.sessions.get(&session);
         if !known.is_some_and(|known| known.is_idle() && known.jobs == 0) {
             return;
         }
-        let Some(known) = self.sessions.remove(&session) else {
+        let Some(known) = self.sessions.remove(session) else {
             return;
         };
-        self.timers.clear(Timer::Unused(session));
+        self.outbox.clear(Timer::Unused(session));
         if let Some(name) = known.name {
-            self.names.remove(&name);
-            self.tell_later(Write::Release { session: name });
+            self.outbox.tell_later(Write::Release { session: name });
         }
     }
 }

@@ -26,12 +26,12 @@ impl State {
         agent.command = form.command;
         agent.describe = form.describe;
         self.forget_deaths(name);
-        let old = self.slots.iter();
+        let old = self.pool.iter();
         let old = old.filter(|(_, slot)| slot.agent == name && !slot.is_one_turn());
-        let old: Vec<WorkerId> = old.map(|(worker, _)| *worker).collect();
+        let old: Vec<WorkerId> = old.map(|(worker, _)| worker).collect();
         for worker in old {
             self.tell_who_waits(worker, &form.why);
-            match self.slots.get(&worker).map(|slot| slot.phase) {
+            match self.pool.get(&worker).map(|slot| slot.phase) {
                 Some(
                     SlotPhase::Ready { .. }
                     | SlotPhase::Probing { .. }
@@ -45,7 +45,7 @@ impl State {
 
     /// The next turn of each session of a process says why it is run in another way.
     fn tell_who_waits(&mut self, worker: WorkerId, why: &str) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();

@@ -2,8 +2,6 @@
 //!
 //! Owns when a look is asked for and who waits for it. Where programs are, the shell knows.
 
-use std::collections::VecDeque;
-
 use agentd_protocol::line::Level;
 use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::{Id, Request};
@@ -15,10 +13,8 @@ use crate::health::Cause;
 use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::jobs::said::Notice;
-use crate::limits::LOOK_AGAIN;
 use crate::pool::blame::{Death, missed};
-use crate::pool::way::Look;
-use crate::sessions::loading::{Loading, Parked};
+use crate::sessions::loading::Parked;
 use crate::state::State;
 
 /// Under this key requests wait for a look, in the order sent.
@@ -27,20 +23,16 @@ const WAITING: &str = "agents#";
 impl State {
     /// Asks for a look, unless one is on its way or was just taken.
     pub(crate) fn look_for_agents(&mut self) {
-        if self.may_look() {
-            self.look.outstanding = true;
-            self.out.push(Effect::LookForAgents);
+        if self.pool.may_look(self.now.mono) {
+            self.pool.looks();
+            self.outbox.push(Effect::LookForAgents);
         }
-    }
-
-    fn may_look(&self) -> bool {
-        !self.look.outstanding && self.now.mono.saturating_sub(self.look.at) >= LOOK_AGAIN
     }
 
     /// Does a request name an agent that can't be used as far as is known, and may that have changed
     /// since the last look?
     pub(crate) fn needs_a_look(&self, request: &Request) -> bool {
-        if !self.look.outstanding && !self.may_look() {
+        if !self.pool.is_looking() && !self.pool.may_look(self.now.mono) {
             return false;
         }
         let unknown = |agent: &str| {
@@ -52,8 +44,11 @@ impl State {
             chosen.map_or_else(|| self.nobody_answers(), unknown)
         };
         let of_send = |send: &Send| {
-            let session = send.session.as_ref().and_then(|name| self.names.get(name));
-            let session = session.and_then(|session| self.sessions.get(session));
+            let session = send
+                .session
+                .as_ref()
+                .and_then(|name| self.sessions.named(name));
+            let session = session.and_then(|session| self.sessions.get(&session));
             match session
                 .map(|session| &session.agent)
                 .or(send.agent.as_ref())
@@ -87,7 +82,7 @@ impl State {
         facts: &RequestContext,
     ) {
         self.look_for_agents();
-        if let Some(known) = self.conns.get_mut(&conn) {
+        if let Some(known) = self.peers.get_mut(&conn) {
             known.loading = Some(WAITING.to_owned());
         }
         let parked = Parked {
@@ -96,35 +91,21 @@ impl State {
             decoded,
             facts: facts.clone(),
         };
-        let loading = self
-            .loading
-            .entry(WAITING.to_owned())
-            .or_insert_with(|| Loading {
-                names: Vec::new(),
-                parked: VecDeque::new(),
-            });
-        loading.parked.push_back(parked);
+        self.sessions.park(WAITING, &[], parked);
     }
 
     /// A look is over: what it found counts from now on, and who waited for it goes on.
     pub(crate) fn agents_found(&mut self, agents: Vec<Agent>, looked_for: String) {
-        self.look = Look {
-            at: self.now.mono,
-            outstanding: false,
-        };
+        self.pool.looked(self.now.mono);
         self.settings.looked_for = looked_for;
         for agent in agents {
             self.forget_deaths(&agent.name);
             self.settings.agents.insert(agent.name.clone(), agent);
         }
-        let Some(waited) = self.loading.remove(WAITING) else {
+        let Some(waited) = self.sessions.unpark(WAITING) else {
             return;
         };
-        for conn in self.conns.values_mut() {
-            if conn.loading.as_deref() == Some(WAITING) {
-                conn.loading = None;
-            }
-        }
+        self.peers.loaded(WAITING);
         for parked in waited.parked {
             self.request(parked.conn, parked.id, parked.decoded, &parked.facts);
         }
@@ -138,26 +119,26 @@ impl State {
             self.look_for_agents();
         }
         // Who asked for the process hears it at once.
-        if self.restarts_await(worker) {
+        if self.peers.awaits_restart(worker) {
             self.restarted(worker, Err(death.why.to_owned()));
         }
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
-        let lives = self.has_ready_beside(worker, &slot.agent);
-        let health = self.health.entry(slot.agent.clone()).or_default();
+        let (agent, is_one_turn) = (slot.agent.clone(), slot.is_one_turn());
+        let turns: Vec<TurnId> = slot.turns.iter().copied().collect();
+        let lives = self.has_ready_beside(worker, &agent);
+        let health = self.pool.health_of(agent.clone());
         let is_new = !health.is_missing(now);
-        if !slot.is_one_turn() {
+        if !is_one_turn {
             if is_new {
                 self.note_missing(worker, death);
             }
             return self.died(worker, death);
         }
         missed(health, now, death, lives);
-        let agent = slot.agent.clone();
         let broken = health.state();
         let gives_up = broken.map(|broken| broken.failure(&format!("agent `{agent}`")));
-        let turns: Vec<TurnId> = slot.turns.iter().copied().collect();
         for turn in turns {
             match self.jobs.get(&turn).map(|job| job.phase.clone()) {
                 Some(Phase::Settling { ending, .. }) => self.end_as_asked(turn, &ending),
@@ -187,7 +168,7 @@ impl State {
 
     /// The next turn of each session that waits for a process says what it waits for.
     fn note_missing(&mut self, worker: WorkerId, death: &Death<'_>) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
@@ -209,12 +190,12 @@ impl State {
     /// Is a process there that may serve a session, so that none need be started?
     pub(crate) fn has_process_for(&self, agent: &str, session: Option<SessionId>) -> bool {
         let session = session.and_then(|session| self.sessions.get(&session));
-        let bound = session.and_then(|session| self.slots.get(&session.slot?));
+        let bound = session.and_then(|session| self.pool.get(&session.slot?));
         if let Some(slot) = bound {
             return slot.phase.ready_since().is_some();
         }
         let resumes = session.is_some_and(|session| session.turns > 0 && session.native.is_some());
-        let mut slots = self.slots.values();
+        let mut slots = self.pool.slots();
         slots.any(|slot| {
             slot.agent == agent
                 && slot.phase.ready_since().is_some()

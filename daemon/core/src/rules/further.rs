@@ -17,18 +17,18 @@ impl State {
     /// Is there a process that will take a turn, though it may have no room just now?
     pub(crate) fn lives_for(&self, agent: &Agent, fit: &Fit, own: bool) -> bool {
         !own && self
-            .slots
-            .values()
+            .pool
+            .slots()
             .any(|slot| self.will_take(slot, &agent.name, fit))
     }
 
     /// Has an agent another process, which may be why one with this fit does not come up? It takes
     /// the turn, or is gone in time: it leaves already, or holds nothing that would be lost with it.
     pub(crate) fn has_another(&self, agent: &str, fit: &Fit, than: Option<WorkerId>) -> bool {
-        self.slots.iter().any(|(worker, slot)| {
+        self.pool.iter().any(|(worker, slot)| {
             let is_ready = slot.phase.ready_since().is_some();
             let is_shared = slot.describe.sessions == Sessions::Many;
-            Some(*worker) != than
+            Some(worker) != than
                 && slot.agent == agent
                 && !slot.is_one_turn()
                 && (slot.phase.is_stopping()
@@ -40,7 +40,7 @@ impl State {
     /// Was this one started beside another one of its agent? What a session brings to its process is
     /// the session's own fault.
     pub(crate) fn is_further(&self, worker: WorkerId) -> bool {
-        let slot = self.slots.get(&worker);
+        let slot = self.pool.get(&worker);
         slot.is_some_and(|slot| {
             slot.resuming.is_none() && self.has_another(&slot.agent, &slot.fit, Some(worker))
         })
@@ -49,9 +49,9 @@ impl State {
     /// A process is gone that others may have failed beside: the next one is judged by itself.
     pub(crate) fn may_be_alone(&mut self, agent: &str) {
         let there = |slot: &Slot| slot.phase.ready_since().is_some() || slot.phase.is_stopping();
-        let mut slots = self.slots.values();
-        if !slots.any(|slot| slot.agent == agent && there(slot)) {
-            self.further.remove(agent);
+        let is_there = |slot: &Slot| slot.agent == agent && there(slot);
+        if !self.pool.slots().any(is_there) {
+            self.pool.forget_further(agent);
         }
     }
 
@@ -70,21 +70,21 @@ impl State {
     /// Until when no further process of an agent is started, as the last ones did not come up.
     pub(crate) fn no_further_before(&self, agent: &str, fit: &Fit) -> Option<Duration> {
         let jitter = mix(self.settings.seed);
-        let until = self.further.get(agent)?.held_until(self.now.mono, jitter);
+        let until = self.pool.further(agent)?.held_until(self.now.mono, jitter);
         until.filter(|_| self.has_another(agent, fit, None))
     }
 
     /// Ends what others of its agent may fail beside, once it is idle: an older turn waits that it
     /// can't take.
     pub(crate) fn leave_to_others(&mut self, agent: &str) {
-        let idle = self.slots.iter().find(|(worker, slot)| {
+        let idle = self.pool.iter().find(|(worker, slot)| {
             slot.agent == agent
                 && slot.is_ready()
                 && slot.turns.is_empty()
                 && !self.is_memory(slot)
-                && !self.compacting.contains_key(worker)
+                && !self.pool.is_compacting(*worker)
         });
-        if let Some(worker) = idle.map(|(worker, _)| *worker) {
+        if let Some(worker) = idle.map(|(worker, _)| worker) {
             self.retire(worker);
         }
     }
@@ -92,7 +92,7 @@ impl State {
     /// One more is started now.
     pub(crate) fn tries_further(&mut self, agent: &str) {
         let now = self.now.mono;
-        if let Some(health) = self.further.get_mut(agent) {
+        if let Some(health) = self.pool.further_mut(agent) {
             // A breaker that has been open for long enough lets one through.
             health.broken(now);
         }
@@ -101,15 +101,16 @@ impl State {
     /// A further process came up.
     pub(crate) fn further_is_ready(&mut self, worker: WorkerId) {
         if self.is_further(worker)
-            && let Some(slot) = self.slots.get(&worker)
+            && let Some(slot) = self.pool.get(&worker)
         {
-            self.further.remove(&slot.agent);
+            let agent = slot.agent.clone();
+            self.pool.forget_further(&agent);
         }
     }
 
     /// It did not: whoever waited for it waits for those that live.
     pub(crate) fn leave_further(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         for session in slot.sessions.clone() {

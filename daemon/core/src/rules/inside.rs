@@ -18,7 +18,7 @@ impl State {
         named: Option<JobId>,
         descent: &Descent,
     ) -> Result<Option<JobId>, Rejected> {
-        let inside = self.slots.values().find(|slot| {
+        let inside = self.pool.slots().find(|slot| {
             slot.pid()
                 .is_some_and(|pid| descent.ancestry.contains(&pid))
         });
@@ -48,7 +48,7 @@ impl State {
     }
 
     pub(crate) fn is_worker(&self, descent: &Descent) -> bool {
-        let mut pids = self.slots.values().filter_map(Slot::pid);
+        let mut pids = self.pool.slots().filter_map(Slot::pid);
         descent.marked || descent.unseen || pids.any(|pid| descent.ancestry.contains(&pid))
     }
 }

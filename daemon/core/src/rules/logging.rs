@@ -42,7 +42,7 @@ impl State {
 
     /// A line about a process.
     pub(crate) fn log_worker(&mut self, worker: WorkerId, what: What) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let mut sessions = slot
@@ -64,6 +64,6 @@ impl State {
 
     fn log(&mut self, about: About, what: What) {
         let entry = Entry { about, what };
-        self.out.push(Effect::Log(Box::new(entry)));
+        self.outbox.push(Effect::Log(Box::new(entry)));
     }
 }

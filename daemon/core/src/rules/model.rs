@@ -56,9 +56,9 @@ impl State {
     fn session_meant(&self, conn: ConnId) -> Result<SessionId, Rejected> {
         let nothing =
             || Rejected::new(Code::SessionIdle, "there is no session that could be meant");
-        if let Some(last) = self.words.last_session(conn) {
+        if let Some(last) = self.peers.steers().last_session(conn) {
             return Some(last)
-                .filter(|last| self.sessions.contains_key(last))
+                .filter(|last| self.sessions.contains(*last))
                 .ok_or_else(nothing);
         }
         let turns = self.abort_targets(conn, &agentd_protocol::request::Abort::default())?;
@@ -81,7 +81,7 @@ impl State {
             );
         }
         let slot = known.slot.filter(|_| known.open);
-        let slot = slot.and_then(|worker| Some((worker, self.slots.get(&worker)?)));
+        let slot = slot.and_then(|worker| Some((worker, self.pool.get(&worker)?)));
         let can = match slot {
             Some((_, slot)) => slot.compacts,
             None => agent.is_none_or(|agent| agent.describe.compacts),
@@ -92,7 +92,7 @@ impl State {
                 format!("the agent `{}` can't shorten its memory", known.agent),
             ),
             Some((worker, slot)) if slot.is_ready() && slot.takes_turns() => {
-                if slot.turns.is_empty() && !self.compacting.contains_key(&worker) {
+                if slot.turns.is_empty() && !self.pool.is_compacting(worker) {
                     return Ok((worker, name));
                 }
                 let error = format!("the process of the session `{name}` is busy");
@@ -113,10 +113,10 @@ impl State {
         instructions: Option<String>,
         (conn, id): (ConnId, Option<Id>),
     ) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
-        self.out.push(Effect::Tell {
+        self.outbox.push(Effect::Tell {
             worker,
             generation: slot.generation,
             command: WorkerCommand::Compact {
@@ -124,21 +124,21 @@ impl State {
                 instructions,
             },
         });
-        self.timers.clear(Timer::Idle(worker));
+        self.outbox.clear(Timer::Idle(worker));
         let until = self.now.mono + COMPACTS_WITHIN;
-        self.timers.set(Timer::Compact(worker), until);
+        self.outbox.set(Timer::Compact(worker), until);
         let compacting = Compacting { conn, id, session };
-        self.compacting.insert(worker, compacting);
+        self.pool.compacts(worker, compacting);
     }
 
     /// An agent has shortened a session, or couldn't.
     pub(crate) fn compacted(&mut self, worker: WorkerId, result: Result<Option<String>, Failure>) {
-        let Some(compacting) = self.compacting.remove(&worker) else {
+        let Some(compacting) = self.pool.compacted(worker) else {
             return;
         };
         let Compacting { conn, id, session } = compacting;
-        self.timers.clear(Timer::Compact(worker));
-        if let Some(slot) = self.slots.get_mut(&worker) {
+        self.outbox.clear(Timer::Compact(worker));
+        if let Some(slot) = self.pool.get_mut(&worker) {
             slot.idle_since = self.now.mono;
         }
         self.slot_freed(worker);
@@ -159,18 +159,18 @@ impl State {
 
     /// The process that was to shorten a session is gone.
     pub(crate) fn compact_failed(&mut self, worker: WorkerId, why: &str) {
-        if self.compacting.contains_key(&worker) {
+        if self.pool.is_compacting(worker) {
             let error = format!("{why} while it shortened its memory");
             let failure = Failure::new(Code::WorkerExited, error);
-            self.timers.clear(Timer::Compact(worker));
-            if let Some(Compacting { conn, id, .. }) = self.compacting.remove(&worker) {
+            self.outbox.clear(Timer::Compact(worker));
+            if let Some(Compacting { conn, id, .. }) = self.pool.compacted(worker) {
                 self.refuse(conn, id, failure.into());
             }
         }
     }
 
     pub(crate) fn compact_timeout(&mut self, worker: WorkerId) {
-        if let Some(Compacting { conn, id, session }) = self.compacting.remove(&worker) {
+        if let Some(Compacting { conn, id, session }) = self.pool.compacted(worker) {
             let within = COMPACTS_WITHIN.as_secs() / 60;
             let error = format!("the session `{session}` was not shortened within {within} min");
             self.refuse(conn, id, Rejected::new(Code::Timeout, error));
@@ -205,7 +205,8 @@ impl State {
                     pins,
                     stored,
                 };
-                self.commit(Awaiting::Changed { conn, id, changed }, vec![write]);
+                self.outbox
+                    .commit(Awaiting::Changed { conn, id, changed }, vec![write]);
             }
             Err(rejected) => self.refuse(conn, id, rejected),
         }
@@ -217,7 +218,7 @@ impl State {
             return Err(self.unknown_agent(&session.agent));
         };
         let describe = agent.describe;
-        let holder = session.slot.and_then(|worker| self.slots.get(&worker));
+        let holder = session.slot.and_then(|worker| self.pool.get(&worker));
         let forgets = describe.resume == Resume::None || holder.is_some_and(|slot| !slot.resumes);
         if !describe.model_per_turn && forgets && session.turns > 0 {
             let error = format!(

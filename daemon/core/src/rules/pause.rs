@@ -11,7 +11,7 @@ impl State {
     /// A numbered event of a process is on its way to the store.
     pub(crate) fn event_unstored(&mut self, of: Option<Process>) {
         let Some(of) = of else { return };
-        let Some(slot) = self.current(of.worker, of.generation) else {
+        let Some(slot) = self.pool.current(of.worker, of.generation) else {
             return;
         };
         slot.unstored += 1;
@@ -22,7 +22,7 @@ impl State {
 
     /// The store answered for one of them.
     pub(crate) fn event_stored(&mut self, of: Process) {
-        let Some(slot) = self.current(of.worker, of.generation) else {
+        let Some(slot) = self.pool.current(of.worker, of.generation) else {
             return;
         };
         slot.unstored = slot.unstored.saturating_sub(1);
@@ -46,13 +46,13 @@ impl State {
     /// Reads a process again that the store has caught up with.
     pub(crate) fn read_again(&mut self, of: Option<Process>) {
         let Some(of) = of else { return };
-        let Some(slot) = self.current(of.worker, of.generation) else {
+        let Some(slot) = self.pool.current(of.worker, of.generation) else {
             return;
         };
         if !slot.paused || slot.unstored > EVENTS_READ_AGAIN {
             return;
         }
-        let slot = self.slots.get(&of.worker);
+        let slot = self.pool.get(&of.worker);
         let turns = slot.into_iter().flat_map(|slot| &slot.turns);
         let mut jobs = turns.filter_map(|turn| self.jobs.get(turn));
         if !jobs.any(|job| job.said.text_unstored > TEXT_READ_AGAIN) {
@@ -61,11 +61,11 @@ impl State {
     }
 
     fn pause(&mut self, of: Process, paused: bool) {
-        let Some(slot) = self.current(of.worker, of.generation) else {
+        let Some(slot) = self.pool.current(of.worker, of.generation) else {
             return;
         };
         slot.paused = paused;
-        self.out.push(Effect::Pause {
+        self.outbox.push(Effect::Pause {
             worker: of.worker,
             generation: of.generation,
             paused,
@@ -74,6 +74,6 @@ impl State {
 
     /// Can a process not be heard just now? Then nothing that it doesn't say counts against it.
     pub(crate) fn is_paused(&self, worker: WorkerId) -> bool {
-        self.slots.get(&worker).is_some_and(|slot| slot.paused)
+        self.pool.get(&worker).is_some_and(|slot| slot.paused)
     }
 }

@@ -97,7 +97,7 @@ impl State {
     /// Did a session's process fail for good that was started with something else than a send asks
     /// for? That says nothing of this one.
     pub(crate) fn failed_with_others(&self, session: &Session, send: &Send) -> bool {
-        let slot = session.slot.and_then(|worker| self.slots.get(&worker));
+        let slot = session.slot.and_then(|worker| self.pool.get(&worker));
         let slot = slot.filter(|slot| slot.phase == SlotPhase::Failed);
         let agent = self.settings.agents.get(&session.agent);
         slot.zip(agent).is_some_and(|(slot, agent)| {
@@ -108,7 +108,7 @@ impl State {
     /// What only some turns asked of a process that is in its first start and was never ready. One
     /// whose session is gone fails so, too, and is started without it.
     pub(crate) fn pins_at_first(&self, worker: WorkerId) -> Option<String> {
-        let slot = self.slots.get(&worker)?;
+        let slot = self.pool.get(&worker)?;
         let first = slot.restarts == 0 && slot.phase.ready_since().is_none();
         let keeps = |session| {
             slot.resuming == Some(session)
@@ -122,7 +122,7 @@ impl State {
 
     /// The turns that asked for what the program refused end, and it counts against nobody.
     pub(crate) fn pins_refused(&mut self, worker: WorkerId, asked: &str, why: &str, tail: &str) {
-        let Some(slot) = self.slots.get(&worker).cloned() else {
+        let Some(slot) = self.pool.get(&worker).cloned() else {
             return;
         };
         let Some(agent) = self.settings.agents.get(&slot.agent).cloned() else {

@@ -14,7 +14,7 @@ use crate::derived::needs_its_own;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{Process, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
-use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN};
 use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::Timer;
 use crate::pool::fit::Fit;
@@ -70,7 +70,7 @@ impl State {
             process,
             cancelled: false,
         };
-        let token = self.commit(Awaiting::Start(turn), vec![write]);
+        let token = self.outbox.commit(Awaiting::Start(turn), vec![write]);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.out
                 .push_back(crate::jobs::said::Out::Numbered { token, body: line });
@@ -125,7 +125,7 @@ impl State {
         let own = needs_its_own(&agent, session);
         let leased = session.leased;
         if let Some(worker) = session.slot {
-            let ready = |other| self.slots.get(&other).is_some_and(Slot::is_ready);
+            let ready = |other| self.pool.get(&other).is_some_and(Slot::is_ready);
             if session.coming && self.shareable(&agent, &fit, own, pass).is_some_and(ready) {
                 self.go_elsewhere(worker, session_id);
                 return Place::Changed;
@@ -147,15 +147,15 @@ impl State {
         }
         let held = self.no_further_before(&agent.name, &fit);
         if let Some(at) = held.filter(|_| !own) {
-            self.timers.set_no_later(Timer::Look, at);
+            self.outbox.set_no_later(Timer::Look, at);
             if !lives {
                 self.leave_to_others(&agent.name);
             }
             return Place::Wait;
         }
-        let health = self.health.get(&agent.name);
+        let health = self.pool.health(&agent.name);
         if let Some(at) = health.and_then(|health| health.next_look(self.now.mono)) {
-            self.timers.set_no_later(Timer::Breaker, at);
+            self.outbox.set_no_later(Timer::Breaker, at);
             return Place::Wait;
         }
         if !leased && !per_turn(&agent) {
@@ -181,7 +181,7 @@ impl State {
         }
         if let Some(until) = self.waits_for_word(agent, &fit) {
             if until < Duration::MAX {
-                self.timers.set_no_later(Timer::Look, until);
+                self.outbox.set_no_later(Timer::Look, until);
             }
             return Place::Wait;
         }
@@ -200,7 +200,7 @@ impl State {
             Room::None => return Place::Wait,
         }
         if per_turn(agent) {
-            self.spawns();
+            self.pool.spawns(self.now.mono);
         }
         self.tries_further(&agent.name);
         let worker = self.add_slot(agent, fit);
@@ -214,18 +214,18 @@ impl State {
 
     /// A slot for a new process, which will be as the others of its agent are.
     pub(crate) fn add_slot(&mut self, agent: &Agent, fit: Fit) -> WorkerId {
-        let worker = WorkerId(self.number());
+        let worker = WorkerId(self.outbox.number());
         let mut slot = Slot::new(agent, fit);
         if let Some(reach) = self.derived.reach.get(&agent.name) {
             slot.expects(*reach);
         }
-        self.slots.insert(worker, slot);
+        self.pool.insert(worker, slot);
         worker
     }
 
     /// Gives a session a process that comes up; for now, if any other would do as well.
     fn claim(&mut self, worker: WorkerId, session_id: SessionId, for_now: bool) {
-        if let Some(slot) = self.slots.get_mut(&worker) {
+        if let Some(slot) = self.pool.get_mut(&worker) {
             slot.sessions.insert(session_id);
         }
         if let Some(session) = self.sessions.get_mut(&session_id) {
@@ -239,7 +239,7 @@ impl State {
     /// next one; if it was not even started, nobody needs it.
     fn go_elsewhere(&mut self, worker: WorkerId, session: SessionId) {
         self.unbind(worker, session);
-        let slot = self.slots.get(&worker);
+        let slot = self.pool.get(&worker);
         if slot.is_some_and(|slot| slot.sessions.is_empty() && !slot.phase.has_process()) {
             self.drop_slot(worker);
         }
@@ -252,7 +252,7 @@ impl State {
             let known = self.sessions.get(session);
             known.is_some_and(|known| !known.queue.is_empty())
         };
-        let mut coming = self.slots.iter().filter(|(_, slot)| {
+        let mut coming = self.pool.iter().filter(|(_, slot)| {
             let starts = matches!(slot.phase, SlotPhase::Starting { .. });
             // One that died holds the memory of sessions: it is started again at any rate.
             let comes = starts || !slot.one_session && slot.phase.comes();
@@ -262,7 +262,7 @@ impl State {
                 && slot.serves(fit)
                 && slot.sessions.iter().filter(has_turns).count() < slot.at_once()
         });
-        coming.next().map(|(worker, _)| *worker)
+        coming.next().map(|(worker, _)| worker)
     }
 
     /// Until when the first process of an agent is waited for: what it says decides whether others
@@ -273,8 +273,8 @@ impl State {
             return None;
         }
         let mut coming = self
-            .slots
-            .values()
+            .pool
+            .slots()
             .filter(|slot| slot.agent == agent.name && slot.phase.comes() && slot.serves(fit));
         let until = coming.next()?.spawned_at + SAYS_WITHIN;
         let until = coming.next().map_or(until, |_second| Duration::MAX);
@@ -282,7 +282,7 @@ impl State {
     }
 
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.has_left();
             }
@@ -305,7 +305,7 @@ impl State {
         if slot.serves(fit) || !slot.takes_turns() {
             return self.place_here(worker);
         }
-        if !slot.turns.is_empty() || self.compacting.contains_key(&worker) {
+        if !slot.turns.is_empty() || self.pool.is_compacting(worker) {
             return Place::Wait;
         }
         if matches!(slot.phase, SlotPhase::Recycling { .. }) || self.switch(worker, fit) {
@@ -313,7 +313,7 @@ impl State {
         }
         // Other pins than the process has: it makes way for one that has them.
         self.retire(worker);
-        if self.slots.contains_key(&worker) {
+        if self.pool.contains(worker) {
             Place::Soon(worker)
         } else {
             Place::Changed
@@ -322,7 +322,7 @@ impl State {
 
     /// Asks an idle process to take other pins, if that is all it lacks and it may be able to.
     fn switch(&mut self, worker: WorkerId, fit: &Fit) -> bool {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return false;
         };
         let SlotPhase::Ready { pid, since } = slot.phase else {
@@ -341,9 +341,9 @@ impl State {
         slot.fit = rest;
         slot.phase = SlotPhase::Recycling { pid, since };
         let generation = slot.generation;
-        self.timers.clear(Timer::Idle(worker));
-        self.timers.set(Timer::Slot(worker), self.now.mono + RUNG);
-        self.out.push(Effect::Tell {
+        self.outbox.clear(Timer::Idle(worker));
+        self.outbox.set(Timer::Slot(worker), self.now.mono + RUNG);
+        self.outbox.push(Effect::Tell {
             worker,
             generation,
             command: WorkerCommand::Switch(Box::new(pins)),
@@ -353,10 +353,10 @@ impl State {
 
     fn place_here(&mut self, worker: WorkerId) -> Place {
         let now = self.now.mono;
-        if self.compacting.contains_key(&worker) {
+        if self.pool.is_compacting(worker) {
             return Place::Wait;
         }
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return Place::Wait;
         };
         let (pid, since) = match slot.phase {
@@ -370,9 +370,9 @@ impl State {
         if slot.is_asked_first(now) {
             slot.phase = SlotPhase::Probing { pid, since };
             let generation = slot.generation;
-            self.timers.clear(Timer::Idle(worker));
-            self.timers.set(Timer::Slot(worker), now + PROBE_WITHIN);
-            self.out.push(Effect::Tell {
+            self.outbox.clear(Timer::Idle(worker));
+            self.outbox.set(Timer::Slot(worker), now + PROBE_WITHIN);
+            self.outbox.push(Effect::Tell {
                 worker,
                 generation,
                 command: WorkerCommand::Probe,
@@ -391,13 +391,13 @@ impl State {
         own: bool,
         pass: &Pass,
     ) -> Option<WorkerId> {
-        let there = self.slots.iter().filter(|(worker, slot)| {
+        let there = self.pool.iter().filter(|(worker, slot)| {
             slot.agent == agent.name
                 && (slot.is_ready() || slot.phase.is_probing())
                 && slot.takes_turns()
                 && slot.serves(fit)
-                && !self.compacting.contains_key(worker)
-                && pass.promised(**worker) < slot.room()
+                && !self.pool.is_compacting(*worker)
+                && pass.promised(*worker) < slot.room()
         });
         there
             .filter(|_| !own)
@@ -407,7 +407,7 @@ impl State {
                 let waits = !asked && slot.is_asked_first(self.now.mono);
                 (waits, asked, slot.one_session, slot.turns.len())
             })
-            .map(|(worker, _)| *worker)
+            .map(|(worker, _)| worker)
     }
 
     pub(crate) fn broken(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
@@ -423,29 +423,18 @@ impl State {
 
     /// Why no process of an agent is started now.
     pub(crate) fn broken_agent(&mut self, agent: &str) -> Option<Failure> {
-        let broken = self.health.get_mut(agent)?.broken(self.now.mono)?;
+        let broken = self.pool.health_mut(agent)?.broken(self.now.mono)?;
         Some(broken.failure(&format!("agent `{agent}`")))
-    }
-
-    /// When one more process may be started.
-    pub(crate) fn next_spawn(&self) -> Duration {
-        let at_once = u32::try_from(SPAWNS_AT_ONCE - 1).unwrap_or(u32::MAX);
-        self.spawns_until.saturating_sub(SPAWN_EVERY * at_once)
     }
 
     /// May one more process be started now?
     pub(crate) fn spawn_allowed(&mut self) -> bool {
-        let next = self.next_spawn();
+        let next = self.pool.next_spawn();
         if self.now.mono < next {
-            self.timers.set(Timer::SpawnRate, next);
+            self.outbox.set(Timer::SpawnRate, next);
             return false;
         }
         true
-    }
-
-    /// One more process is started.
-    pub(crate) fn spawns(&mut self) {
-        self.spawns_until = self.spawns_until.max(self.now.mono) + SPAWN_EVERY;
     }
 
     /// What a slot's process is started with.

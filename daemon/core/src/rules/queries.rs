@@ -128,10 +128,10 @@ impl State {
     /// memory from then until it is read.
     pub(crate) fn look_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, query: Query) {
         if asked == Asked::Backup {
-            self.load(Awaiting::Asked { conn, id, asked }, query);
+            self.outbox.load(Awaiting::Asked { conn, id, asked }, query);
             return;
         }
-        if let Some(known) = self.conns.get_mut(&conn) {
+        if let Some(known) = self.peers.get_mut(&conn) {
             known.lookups.push_back(Lookup { id, asked, query });
         }
         self.look_next(conn);
@@ -141,7 +141,7 @@ impl State {
     pub(crate) fn look_next(&mut self, conn: ConnId) {
         loop {
             let refused = self.room_for_a_page().err();
-            let Some(known) = self.conns.get_mut(&conn) else {
+            let Some(known) = self.peers.get_mut(&conn) else {
                 return;
             };
             if known.looking || known.window.outstanding() > READER_QUEUE {
@@ -155,14 +155,14 @@ impl State {
                 continue;
             }
             known.looking = true;
-            self.load(Awaiting::Asked { conn, id, asked }, query);
+            self.outbox.load(Awaiting::Asked { conn, id, asked }, query);
         }
     }
 
     /// What a connection asked for was found: the next one may be looked up.
     pub(crate) fn found(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, loaded: Loaded) {
         if asked != Asked::Backup
-            && let Some(known) = self.conns.get_mut(&conn)
+            && let Some(known) = self.peers.get_mut(&conn)
         {
             known.looking = false;
         }
@@ -260,7 +260,7 @@ impl State {
     }
 
     fn job_here(&self, job: JobId) -> Option<&Job> {
-        self.jobs.get(self.numbers.get(&job)?).map(Box::as_ref)
+        self.jobs.by_number(job)
     }
 
     /// How far a job in memory is: the store learns some of it later, and some never.
@@ -289,8 +289,8 @@ impl State {
     }
 
     fn in_motion(&self, row: SessionRow) -> SessionRow {
-        let known = self.names.get(&row.session);
-        let Some(session) = known.and_then(|known| self.sessions.get(known)) else {
+        let known = self.sessions.named(&row.session);
+        let Some(session) = known.and_then(|known| self.sessions.get(&known)) else {
             return row;
         };
         let asking = session.current.is_some_and(|turn| self.is_asking(turn));
@@ -298,7 +298,7 @@ impl State {
             let job = self.jobs.get(turn);
             job.is_some_and(|job| job.phase == Phase::Held)
         });
-        let starting = session.slot.and_then(|slot| self.slots.get(&slot));
+        let starting = session.slot.and_then(|slot| self.pool.get(&slot));
         let starting = starting.is_some_and(|slot| !slot.is_ready());
         let state = match session.current {
             Some(_) if asking => SessionPhase::Waiting,

@@ -14,7 +14,7 @@ use crate::ids::{Process, QuestionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::limits::{
     DEFAULT_TIMEOUT, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
-    QUESTIONS_CLOSED, QUESTIONS_PER_SESSION,
+    QUESTIONS_PER_SESSION,
 };
 use crate::outbox::timers::Timer;
 use crate::peers::questions::{Closed, Question};
@@ -33,7 +33,7 @@ enum Unanswered {
 impl State {
     /// A worker asks: the question waits, or is closed at once, the safe way.
     pub(crate) fn asked(&mut self, worker: WorkerId, turn: Option<TurnId>, mut asking: Asking) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let process = Process {
@@ -76,14 +76,14 @@ impl State {
         if let Err(why) = waits {
             self.deny(turn, question, (process, asking), &why);
         } else {
-            self.timers.set(Timer::Question(question), at);
+            self.outbox.set(Timer::Question(question), at);
             let open = Question {
                 turn,
                 process,
                 asking,
                 expires_at,
             };
-            self.questions.open.insert(question, open);
+            self.peers.questions_mut().insert(question, open);
         }
         self.count_output(turn, bytes);
     }
@@ -131,7 +131,7 @@ impl State {
             Some(OnQuestion::Deny) => false,
             None => self.is_attended(turn),
         };
-        let open = self.questions.open.values().filter(|open| {
+        let open = self.peers.questions().iter().filter(|(_, open)| {
             let asking = self.jobs.get(&open.turn);
             asking.is_some_and(|asking| asking.session == job.session)
         });
@@ -153,8 +153,8 @@ impl State {
         };
         let session = self.sessions.get(&job.session);
         let name = session.and_then(|session| session.name.as_deref());
-        self.questions.answerers.iter().any(|conn| {
-            let Some(conn) = self.conns.get(conn) else {
+        self.peers.questions().answerers().any(|conn| {
+            let Some(conn) = self.peers.get(conn) else {
                 return false;
             };
             let subscribed = conn.subscription.as_ref();
@@ -184,17 +184,19 @@ impl State {
 
     /// The agent wants no answer any more.
     pub(crate) fn withdrew(&mut self, worker: WorkerId, native: &str) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let process = Process {
             worker,
             generation: slot.generation,
         };
-        let mut open = self.questions.open.iter();
-        let found =
-            open.find(|(_, open)| open.process == process && open.asking.question == native);
-        if let Some((question, open)) = found.map(|(question, open)| (*question, open.turn)) {
+        let found = self
+            .peers
+            .questions()
+            .iter()
+            .find(|(_, open)| open.process == process && open.asking.question == native);
+        if let Some((question, open)) = found.map(|(question, open)| (question, open.turn)) {
             self.take(question, Closed::Cancel);
             self.say_closed(open, question, Closed::Cancel);
         }
@@ -206,14 +208,14 @@ impl State {
 
     /// The turn waits for answers no more.
     pub(crate) fn close_questions(&mut self, turn: TurnId, by: Closed) {
-        for question in self.questions.of_turn(turn) {
+        for question in self.peers.questions().of_turn(turn) {
             self.close(question, by);
         }
     }
 
     /// Forgets the questions of a job that is unknown from now on.
     pub(crate) fn forget_questions(&mut self, turn: TurnId) {
-        for question in self.questions.of_turn(turn) {
+        for question in self.peers.questions().of_turn(turn) {
             self.take(question, Closed::Exit);
         }
     }
@@ -234,12 +236,8 @@ impl State {
 
     /// Takes a question out of those that wait.
     pub(crate) fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
-        let open = self.questions.open.remove(&question)?;
-        self.timers.clear(Timer::Question(question));
-        self.questions.closed.push_back((question, by));
-        if self.questions.closed.len() > QUESTIONS_CLOSED {
-            self.questions.closed.pop_front();
-        }
+        let open = self.peers.questions_mut().close(question, by)?;
+        self.outbox.clear(Timer::Question(question));
         if let Some(job) = self.jobs.get_mut(&open.turn) {
             job.said.progress_at = self.now.mono;
         }
@@ -255,12 +253,12 @@ impl State {
     pub(crate) fn reply(&mut self, process: Process, question: String, reply: Reply) {
         let Process { worker, generation } = process;
         let asked = self
-            .slots
+            .pool
             .get(&worker)
             .is_some_and(|slot| slot.generation == generation && slot.phase.has_process());
         if asked {
             let command = WorkerCommand::Answer { question, reply };
-            self.out.push(Effect::Tell {
+            self.outbox.push(Effect::Tell {
                 worker,
                 generation,
                 command,
@@ -270,7 +268,10 @@ impl State {
 
     /// Does a turn wait for an answer?
     pub(crate) fn is_asking(&self, turn: TurnId) -> bool {
-        self.questions.open.values().any(|open| open.turn == turn)
+        self.peers
+            .questions()
+            .iter()
+            .any(|(_, open)| open.turn == turn)
     }
 }
 

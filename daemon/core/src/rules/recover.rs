@@ -67,11 +67,7 @@ impl State {
             self.forget_session_if_idle(session);
         }
         // Those who found the session taken ask again; it is ours now.
-        for batch in self
-            .orphaned
-            .remove(&recovered.instance)
-            .unwrap_or_default()
-        {
+        for batch in self.jobs.adopted(&recovered.instance) {
             self.ask_to_accept(batch);
         }
     }
@@ -83,7 +79,7 @@ impl State {
             gate.is_some_and(|gate| gate.instances.contains(instance))
         };
         let gated = self.sessions.iter().filter(|(_, session)| waits(session));
-        let gated: Vec<SessionId> = gated.map(|(session, _)| *session).collect();
+        let gated: Vec<SessionId> = gated.map(|(session, _)| session).collect();
         for id in gated {
             if let Some(session) = self.sessions.get_mut(&id)
                 && let Some(gate) = &mut session.gate
@@ -104,8 +100,8 @@ impl State {
     /// Takes a job back into memory; returns it if it can't go on.
     fn recover_job(&mut self, left: LeftJob) -> Option<(TurnId, bool)> {
         let LeftJob { row, terms, so_far } = left;
-        let session = self.names.get(&row.session).copied()?;
-        if self.numbers.contains_key(&row.job) {
+        let session = self.sessions.named(&row.session)?;
+        if self.jobs.knows(row.job) {
             return None;
         }
         let now = self.now;
@@ -122,11 +118,11 @@ impl State {
         let start = start
             .map(|start| start.boot_ms(now))
             .filter(|start| *start > now.boot_ms);
-        let turn = TurnId(self.number());
+        let turn = TurnId(self.outbox.number());
         // A request that doesn't read back is ended like an interrupted one, never run.
         let readable = terms.is_ok();
         let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
-        let (terms, bytes) = self.shared_terms.share(terms);
+        let (terms, bytes) = self.jobs.share(terms);
         let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
         let again = again && !row.cancelled;
         let lost = (was_running && !again) || !readable || row.cancelled;
@@ -154,7 +150,6 @@ impl State {
         } else if held {
             job.phase = Phase::Held;
         }
-        self.numbers.insert(row.job, turn);
         self.put_job(turn, job);
         for question in asked {
             // Who asked is gone.
@@ -168,12 +163,12 @@ impl State {
         }
         if again {
             self.wait_afresh(turn);
-            self.tell_later(Write::Requeue {
+            self.outbox.tell_later(Write::Requeue {
                 job: row.job,
                 attempt,
             });
         } else {
-            self.waits(turn);
+            self.jobs.waits(turn);
         }
         None
     }

@@ -32,7 +32,7 @@ impl State {
         rejected: Rejected,
     ) {
         let query = Query::Key { key, hashed };
-        self.load(Awaiting::Key { waiter, rejected }, query);
+        self.outbox.load(Awaiting::Key { waiter, rejected }, query);
     }
 
     pub(crate) fn key_loaded(&mut self, waiter: Waiter, rejected: Rejected, keyed: Keyed) {
@@ -46,16 +46,13 @@ impl State {
     /// The key is another job's, with the same request: the sender hears that job from its
     /// beginning.
     pub(crate) fn replay_job(&mut self, waiter: Waiter, number: JobId) {
-        let Some(job) = self
-            .numbers
-            .get(&number)
-            .and_then(|turn| self.jobs.get(turn))
-        else {
+        let Some(job) = self.jobs.by_number(number) else {
             let awaiting = Awaiting::Replay {
                 waiter,
                 job: number,
             };
-            self.load(awaiting, Query::Jobs { jobs: vec![number] });
+            self.outbox
+                .load(awaiting, Query::Jobs { jobs: vec![number] });
             return;
         };
         let session = self
@@ -78,7 +75,7 @@ impl State {
 
     /// The store has, or has not, the job whose key was sent again.
     pub(crate) fn replay(&mut self, waiter: &Waiter, number: JobId, row: Option<JobRow>) {
-        if !self.conns.contains_key(&waiter.conn) {
+        if !self.peers.contains(waiter.conn) {
             return;
         }
         let refused = |code, error: String| Rejected::new(code, error);
@@ -87,7 +84,7 @@ impl State {
             let rejected = refused(Code::StoreFailed, error);
             return self.refuse(waiter.conn, waiter.id.clone(), rejected);
         };
-        if !self.numbers.contains_key(&number) && !matches!(row.state, JobState::Finished { .. }) {
+        if !self.jobs.knows(number) && !matches!(row.state, JobState::Finished { .. }) {
             let error = format!("job {number} has the key and runs in another agentd process");
             let rejected = refused(Code::SessionBusy, error).hint("ask again when it has ended");
             return self.refuse(waiter.conn, waiter.id.clone(), rejected);

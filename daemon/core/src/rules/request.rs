@@ -51,7 +51,7 @@ impl State {
             let given = send.session.as_deref().unwrap_or("session");
             let given = &given[..given.floor_char_boundary(NAME_KEPT)];
             let (at, pid) = (self.now.wall_ms, self.settings.pid);
-            Some(format!("{given}.{at:x}.{pid:x}.{}", self.number()))
+            Some(format!("{given}.{at:x}.{pid:x}.{}", self.outbox.number()))
         });
     }
 
@@ -80,7 +80,7 @@ impl State {
     /// A `dispatch` of this connection that waits for its sessions, if the request touches jobs.
     pub(crate) fn waits_behind(&self, conn: ConnId, request: &Request) -> Option<String> {
         let touches = request.kind().rules().order == Order::InOrder;
-        let loading = self.conns.get(&conn)?.loading.clone();
+        let loading = self.peers.get(&conn)?.loading.clone();
         loading.filter(|key| touches && is_in_order(key))
     }
 
@@ -140,7 +140,7 @@ impl State {
             Request::Unsubscribe => self.unsubscribe(conn, id),
             Request::Shutdown => {
                 self.answer(conn, id, &Line::Shutdown { ok: true });
-                self.out.push(Effect::Finish { conn });
+                self.outbox.push(Effect::Finish { conn });
             }
             Request::Drain(drain) => self.drain(conn, id, &drain),
             Request::Undrain => self.undrain(conn, id),
@@ -151,7 +151,7 @@ impl State {
 
     /// How many jobs are above one, itself included. Of one that has ended only itself is known.
     pub(crate) fn depth(&self, job: JobId) -> usize {
-        let turn = self.numbers.get(&job).and_then(|turn| self.jobs.get(turn));
+        let turn = self.jobs.by_number(job);
         turn.map_or(1, |job| job.depth)
     }
 
@@ -171,11 +171,11 @@ impl State {
             );
             return self.refuse(conn, id, Rejected::new(Code::Unsupported, error).hint(hint));
         }
-        self.questions.answers(conn, hello.answers);
-        if let Some(known) = self.conns.get_mut(&conn) {
+        self.peers.questions_mut().answers(conn, hello.answers);
+        if let Some(known) = self.peers.get_mut(&conn) {
             known.client.clone_from(&hello.client);
         }
-        self.out.push(Effect::Keep { conn });
+        self.outbox.push(Effect::Keep { conn });
         let answer = HelloAnswer {
             ok: true,
             server: "agentd".to_owned(),

@@ -23,18 +23,15 @@ impl State {
                     return self.refuse(conn, id, rejected);
                 }
                 self.forget_deaths(agent);
-                self.slots
+                self.pool
                     .iter()
                     .filter(|(_, slot)| slot.agent == *agent)
-                    .map(|(id, _)| *id)
+                    .map(|(id, _)| id)
                     .collect()
             }
             (None, Some(session)) => {
-                let Some(session) = self
-                    .names
-                    .get(session)
-                    .and_then(|id| self.sessions.get_mut(id))
-                else {
+                let named = self.sessions.named(session);
+                let Some(session) = named.and_then(|id| self.sessions.get_mut(&id)) else {
                     let error = format!("the session `{session}` has no worker");
                     return self.refuse(conn, id, Rejected::new(Code::UnknownSession, error));
                 };
@@ -46,7 +43,7 @@ impl State {
                 return self.refuse(conn, id, Rejected::new(Code::InvalidRequest, error));
             }
         };
-        self.restarts.push(RestartWait {
+        self.peers.restart(RestartWait {
             conn,
             id,
             slots: slots.clone(),
@@ -59,39 +56,20 @@ impl State {
 
     /// A slot that was to be restarted is ready, or gone for good.
     pub(crate) fn restarted(&mut self, worker: WorkerId, outcome: Result<(), String>) {
-        for wait in std::mem::take(&mut self.restarts) {
-            let mut wait = wait;
-            match &outcome {
-                Err(why) if wait.slots.contains(&worker) => {
-                    self.refuse(
-                        wait.conn,
-                        wait.id,
-                        Rejected::new(Code::WorkerStartFailed, why.clone()),
-                    );
-                }
-                _ => {
-                    wait.slots.remove(&worker);
-                    self.restarts.push(wait);
+        match outcome {
+            Ok(()) => self.peers.restarted(worker),
+            Err(why) => {
+                for wait in self.peers.restart_failed(worker) {
+                    let rejected = Rejected::new(Code::WorkerStartFailed, why.clone());
+                    self.refuse(wait.conn, wait.id, rejected);
                 }
             }
         }
         self.settle_restarts();
     }
 
-    /// Does somebody who asked for a restart wait for this process?
-    pub(crate) fn restarts_await(&self, worker: WorkerId) -> bool {
-        self.restarts
-            .iter()
-            .any(|wait| wait.slots.contains(&worker))
-    }
-
     pub(crate) fn settle_restarts(&mut self) {
-        let (done, waiting) = std::mem::take(&mut self.restarts)
-            .into_iter()
-            .partition(|wait| wait.slots.is_empty());
-        self.restarts = waiting;
-        let done: Vec<RestartWait> = done;
-        for wait in done {
+        for wait in self.peers.take_restarted() {
             self.answer(wait.conn, wait.id, &Line::RestartWorker { ok: true });
         }
     }

@@ -9,7 +9,6 @@ use crate::limits::{MAKES_WAY_AFTER, MAKES_WAY_FOR};
 use crate::outbox::timers::Timer;
 use crate::pool::fit::Fit;
 use crate::pool::slot::Slot;
-use crate::pool::way::Way;
 use crate::rules::schedule::Pass;
 use crate::state::State;
 
@@ -41,8 +40,8 @@ impl State {
 
     /// How many processes take room.
     pub(crate) fn processes(&self) -> usize {
-        self.slots
-            .values()
+        self.pool
+            .slots()
             .filter(|slot| slot.phase.holds_process() && !self.delegates(slot))
             .count()
     }
@@ -75,7 +74,7 @@ impl State {
         if processes < self.settings.max_workers {
             return Room::Some;
         }
-        let leaves = self.slots.values().filter(|slot| slot.phase.leaves());
+        let leaves = self.pool.slots().filter(|slot| slot.phase.leaves());
         let taken = pass.claimed + processes - self.settings.max_workers;
         pass.claimed += 1;
         if leaves.count() > taken {
@@ -86,16 +85,16 @@ impl State {
         // Longest idle first; those that somebody waits for, and memories that can't be resumed,
         // go last.
         let idle = self
-            .slots
+            .pool
             .iter()
             .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready())
-            .filter(|(worker, _)| !self.compacting.contains_key(worker));
+            .filter(|(worker, _)| !self.pool.is_compacting(*worker));
         let wanted = |worker: WorkerId| !self.derived.lanes.is_empty(&Lane::Held(worker));
         let (kept, idle): (Vec<_>, Vec<_>) = idle.partition(|(_, slot)| is_kept(slot));
         let victim = idle
             .into_iter()
-            .min_by_key(|(worker, slot)| (self.is_memory(slot), wanted(**worker), slot.idle_since))
-            .map(|(worker, _)| *worker);
+            .min_by_key(|(worker, slot)| (self.is_memory(slot), wanted(*worker), slot.idle_since))
+            .map(|(worker, _)| worker);
         let Some(worker) = victim else {
             pass.kept += 1;
             if kept.is_empty() || pass.kept >= KEPT_LOOKS {
@@ -118,7 +117,7 @@ impl State {
         if own {
             return 0;
         }
-        self.slots.values().filter(takes).count()
+        self.pool.slots().filter(takes).count()
     }
 
     /// Waits a turn of another agent for a process that has fewer of them?
@@ -147,7 +146,7 @@ impl State {
     fn share_of(&self, agent: &str) -> usize {
         let has = |slot: &&Slot| slot.agent == agent && slot.phase.holds_process();
         let leaves = |slot: &&Slot| !slot.phase.leaves();
-        self.slots.values().filter(has).filter(leaves).count()
+        self.pool.slots().filter(has).filter(leaves).count()
     }
 
     /// No process is idle, and one that is shared may never be: its turns overlap. For one that has
@@ -157,54 +156,43 @@ impl State {
         let since = self.jobs.get(&turn).map(|job| job.accepted_at);
         let at = since.unwrap_or(now) + MAKES_WAY_AFTER;
         if at > now {
-            return self.timers.set_no_later(Timer::Look, at);
+            return self.outbox.set_no_later(Timer::Look, at);
         }
-        if self.way.until.is_some() {
+        if self.pool.way_until().is_some() {
             return;
         }
         let began = |turn: &TurnId| self.jobs.get(turn).and_then(|job| job.said.started_at);
-        let shared = self.slots.iter().filter(|(worker, slot)| {
+        let shared = self.pool.iter().filter(|(worker, slot)| {
             slot.is_ready()
                 && slot.at_once() > 1
                 && slot.takes_turns()
-                && !self.compacting.contains_key(worker)
+                && !self.pool.is_compacting(*worker)
         });
         // One whose turns are short, as far as they tell; never the same one twice.
         let soonest = shared.min_by_key(|(worker, slot)| {
             let oldest = slot.turns.iter().filter_map(began).min().unwrap_or(now);
             (
-                self.way.worker == Some(**worker),
+                self.pool.made_way(*worker),
                 now.saturating_sub(oldest),
                 slot.turns.len(),
             )
         });
-        let Some(worker) = soonest.map(|(worker, _)| *worker) else {
+        let Some(worker) = soonest.map(|(worker, _)| worker) else {
             return;
         };
-        self.way = Way {
-            worker: Some(worker),
-            until: Some(now + MAKES_WAY_FOR),
-        };
-        if let Some(slot) = self.slots.get_mut(&worker) {
-            slot.makes_way = true;
-        }
+        self.pool.make_way(worker, now + MAKES_WAY_FOR);
     }
 
     /// A process that makes way takes turns again: nobody waits for room any more, or it has been
     /// long enough. Has anything changed?
     pub(crate) fn way_ends(&mut self, full: bool) -> bool {
-        let Some(until) = self.way.until else {
+        let Some(until) = self.pool.way_until() else {
             return false;
         };
         if full && until > self.now.mono {
-            self.timers.set_no_later(Timer::Look, until);
+            self.outbox.set_no_later(Timer::Look, until);
             return false;
         }
-        self.way.until = None;
-        let slot = self
-            .way
-            .worker
-            .and_then(|worker| self.slots.get_mut(&worker));
-        slot.is_some_and(|slot| std::mem::take(&mut slot.makes_way))
+        self.pool.way_ends()
     }
 }

@@ -105,7 +105,7 @@ impl State {
             };
             if changes >= ENDED_AT_ONCE {
                 // The rest with the next event, which comes at once.
-                return self.timers.set(Timer::Schedule, self.now.mono);
+                return self.outbox.set(Timer::Schedule, self.now.mono);
             }
             self.looked += 1;
             match self.look(next, &mut pass) {
@@ -125,7 +125,7 @@ impl State {
             }
             self.derive();
         }
-        let stopped = self.clocked.difference(&pass.soon).copied();
+        let stopped = self.jobs.clocked().difference(&pass.soon).copied();
         let waits = |turn: &TurnId| {
             let job = self.jobs.get(turn);
             job.is_some_and(|job| matches!(job.phase, Phase::Queued | Phase::Held))
@@ -138,11 +138,11 @@ impl State {
     /// Begins with the lanes that lead to a process which could take a turn now, or soon.
     fn begin_pass(&self) -> Pass {
         let mut pass = Pass::default();
-        for (worker, slot) in &self.slots {
+        for (worker, slot) in self.pool.iter() {
             if slot.is_ready() && !(slot.has_room() && slot.takes_turns()) {
                 continue;
             }
-            let held = Lane::Held(*worker);
+            let held = Lane::Held(worker);
             // Whoever waits for one that comes up waits beside those who wait for any.
             let shared = may_be_shared(slot) || slot.phase.comes();
             let free = self.lane_of(slot).filter(|_| shared);
@@ -227,7 +227,7 @@ impl State {
 
     /// Has a process that isn't ready room for one more of those that wait for it?
     fn promise(&self, worker: WorkerId, pass: &mut Pass) -> bool {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return false;
         };
         let taken = pass.promised.entry(worker).or_default();

@@ -3,7 +3,7 @@
 //! Owns the choice of agent and the check against the session's facts. Must not know processes
 //! beyond "is one free now?".
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::{Decoded, Ignored, Mode, Send};
@@ -22,7 +22,7 @@ use crate::rules::accept::Placing;
 use crate::rules::budget::full;
 use crate::rules::queries::unknown_session;
 use crate::sessions::directory;
-use crate::sessions::loading::{Loading, Parked};
+use crate::sessions::loading::Parked;
 use crate::sessions::session::Session;
 use crate::state::State;
 use crate::store::{Query, SessionRow};
@@ -42,7 +42,7 @@ impl State {
         if let Err(rejected) = self.room_on(conn).and_then(|()| self.room_for(send, facts)) {
             return self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
         }
-        let Some(name) = name.filter(|name| !self.names.contains_key(name)) else {
+        let Some(name) = name.filter(|name| !self.sessions.knows(name)) else {
             return self.send_in(conn, id, decoded, facts);
         };
         self.park_until_loaded(name.clone(), vec![name], conn, id, decoded, facts);
@@ -66,32 +66,26 @@ impl State {
                 _ => self.refuse(conn, id, rejected),
             };
         }
-        if let Some(known) = self.conns.get_mut(&conn) {
+        if let Some(known) = self.peers.get_mut(&conn) {
             known.loading = Some(key.clone());
         }
-        self.parked(&decoded.request);
+        self.sessions.weigh(&decoded.request);
         let parked = Parked {
             conn,
             id,
             decoded,
             facts: facts.clone(),
         };
-        if let Some(loading) = self.loading.get_mut(&key) {
-            loading.parked.push_back(parked);
-            return;
+        if self.sessions.park(&key, &names, parked) {
+            self.outbox
+                .load(Awaiting::Sessions(key), Query::Sessions { names });
         }
-        let loading = Loading {
-            names: names.clone(),
-            parked: VecDeque::from([parked]),
-        };
-        self.loading.insert(key.clone(), loading);
-        self.load(Awaiting::Sessions(key), Query::Sessions { names });
     }
 
     /// Has the connection room for one more send?
     fn room_on(&self, conn: ConnId) -> Result<(), Rejected> {
         let in_flight = self
-            .conns
+            .peers
             .get(&conn)
             .map_or(0, crate::peers::conn::Conn::in_flight);
         if in_flight < SENDS_PER_CONNECTION {
@@ -110,13 +104,13 @@ impl State {
         directory::is_there("cwd", send.cwd.as_ref(), facts)?;
         self.may_call_back(send.callback.as_ref(), facts)?;
         if self.is_for_later(send) {
-            if self.scheduled >= SCHEDULED_IN_ALL {
+            if self.jobs.scheduled() >= SCHEDULED_IN_ALL {
                 return Err(full(format!(
                     "{SCHEDULED_IN_ALL} jobs wait for their `start_at`, the limit"
                 )));
             }
         // Those that have a process are not waiting.
-        } else if self.jobs.len() - self.scheduled >= QUEUED_IN_ALL + MAX_WORKERS {
+        } else if self.jobs.len() - self.jobs.scheduled() >= QUEUED_IN_ALL + MAX_WORKERS {
             return Err(full(format!(
                 "{QUEUED_IN_ALL} turns are waiting, the limit"
             )));
@@ -127,7 +121,7 @@ impl State {
 
     /// Has the store room for one more request that may as well be refused?
     pub(crate) fn room_in_store(&self) -> Result<(), Rejected> {
-        if self.store_is_behind() {
+        if self.outbox.store_is_behind() {
             return Err(full(format!(
                 "{COMMITS_OUTSTANDING} commits are outstanding, the limit: the disk is slow"
             )));
@@ -142,12 +136,12 @@ impl State {
 
     /// What the store knows of sessions came: the requests on them go on, in order.
     pub(crate) fn sessions_loaded(&mut self, key: &str, rows: Result<Vec<SessionRow>, String>) {
-        let Some(loading) = self.loading.remove(key) else {
+        let Some(loading) = self.sessions.unpark(key) else {
             return;
         };
-        self.unparked_all(&loading.parked);
+        self.sessions.weigh_no_more(&loading.parked);
         for parked in &loading.parked {
-            let conn = self.conns.get_mut(&parked.conn);
+            let conn = self.peers.get_mut(&parked.conn);
             if let Some(conn) = conn.filter(|conn| conn.loading.as_deref() == Some(key)) {
                 conn.loading = None;
             }
@@ -167,7 +161,7 @@ impl State {
             .into_iter()
             .map(|row| self.adopt_session(row))
             .collect();
-        let here = |name: &String| self.names.contains_key(name);
+        let here = |name: &String| self.sessions.knows(name);
         let absent = loading.names.into_iter().filter(|name| !here(name));
         let absent: BTreeSet<String> = absent.collect();
         for parked in loading.parked {
@@ -186,7 +180,7 @@ impl State {
     /// leave memory meanwhile, or is one before it waiting again?
     fn must_wait_again(&self, key: &str, parked: &Parked, absent: &BTreeSet<String>) -> bool {
         let request = &parked.decoded.request;
-        let unknown = |name: &&str| !self.names.contains_key(*name) && !absent.contains(*name);
+        let unknown = |name: &&str| !self.sessions.knows(name) && !absent.contains(*name);
         request.sessions().iter().any(unknown)
             || is_in_order(key) && self.waits_behind(parked.conn, request).is_some()
     }
@@ -215,7 +209,7 @@ impl State {
         if self.needs_a_look(&decoded.request) {
             return self.park_until_looked(conn, id, decoded, &facts);
         }
-        let unknown = |session: &&str| !self.names.contains_key(*session);
+        let unknown = |session: &&str| !self.sessions.knows(session);
         if let Request::Send(send) = &decoded.request {
             // Those before it may have taken the room that was there when it came.
             let room = self
@@ -239,13 +233,11 @@ impl State {
     }
 
     pub(crate) fn adopt_session(&mut self, row: SessionRow) -> SessionId {
-        if let Some(known) = self.names.get(&row.name) {
-            return *known;
+        if let Some(known) = self.sessions.named(&row.name) {
+            return known;
         }
-        let session = SessionId(self.number());
-        self.names.insert(row.name.clone(), session);
-        self.sessions
-            .insert(session, Box::new(Session::from_row(row)));
+        let session = SessionId(self.outbox.number());
+        self.sessions.insert(session, Session::from_row(row));
         session
     }
 
@@ -254,8 +246,10 @@ impl State {
             return;
         };
         let waiter = waiter(conn, id, &decoded.ignored, &send);
-        let known = send.session.as_ref().and_then(|name| self.names.get(name));
-        let known = known.copied();
+        let known = send
+            .session
+            .as_ref()
+            .and_then(|name| self.sessions.named(name));
         let placed = self
             .parent_of(send.parent, &facts.descent)
             .and_then(|parent| Ok((self.session_for(&send, known, facts)?, parent)));
@@ -303,11 +297,8 @@ impl State {
         let mut session = Session::new(send.session.clone(), agent, cwd, send.toolsets.clone());
         directory::learn(&mut session, given, facts);
         session.named = send.session.is_some();
-        let session_id = SessionId(self.number());
-        if let Some(name) = &session.name {
-            self.names.insert(name.clone(), session_id);
-        }
-        self.sessions.insert(session_id, Box::new(session));
+        let session_id = SessionId(self.outbox.number());
+        self.sessions.insert(session_id, session);
         Ok(session_id)
     }
 

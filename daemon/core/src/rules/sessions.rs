@@ -32,8 +32,8 @@ impl State {
         request: Request,
         facts: &RequestContext,
     ) -> Option<SessionId> {
-        if let Some(session) = self.names.get(name) {
-            return Some(*session);
+        if let Some(session) = self.sessions.named(name) {
+            return Some(session);
         }
         let decoded = Decoded {
             request,
@@ -57,7 +57,8 @@ impl State {
         new: SessionNew,
         facts: &RequestContext,
     ) {
-        if let Some(loading) = self.asked_for(new.session.as_ref()) {
+        if let Some(loading) = (new.session.as_ref()).and_then(|name| self.sessions.asked_for(name))
+        {
             // Whoever asked first may make it.
             return self.wait_for_loading(&loading, conn, id, Request::SessionNew(new), facts);
         }
@@ -67,21 +68,13 @@ impl State {
                     agent: made.agent.clone(),
                     cwd: made.cwd.clone(),
                 };
-                self.commit(
+                self.outbox.commit(
                     Awaiting::Changed { conn, id, changed },
                     vec![Write::Open(Box::new(made))],
                 );
             }
             Err(rejected) => self.refuse(conn, id, rejected),
         }
-    }
-
-    /// The question to the store, if there is one just now, whether a session exists.
-    fn asked_for(&self, name: Option<&String>) -> Option<String> {
-        let mut loading = self.loading.iter();
-        let asked =
-            loading.find(|(_, loading)| name.is_some_and(|name| loading.names.contains(name)));
-        asked.map(|(key, _)| key.clone())
     }
 
     fn new_session(
@@ -96,7 +89,7 @@ impl State {
         if let Some(name) = new
             .session
             .as_ref()
-            .filter(|name| self.names.contains_key(*name))
+            .filter(|name| self.sessions.knows(name))
         {
             return Err(exists(name));
         }
@@ -153,7 +146,8 @@ impl State {
         let changed = Changed::Closed {
             session: named.session,
         };
-        self.commit(Awaiting::Changed { conn, id, changed }, vec![close]);
+        self.outbox
+            .commit(Awaiting::Changed { conn, id, changed }, vec![close]);
     }
 
     /// What can be said against changing a session that is being forgotten.
@@ -199,7 +193,8 @@ impl State {
             return self.forget_session_if_idle(known);
         }
         let changed = Changed::Resumed { session, jobs };
-        self.commit(Awaiting::Changed { conn, id, changed }, writes);
+        self.outbox
+            .commit(Awaiting::Changed { conn, id, changed }, writes);
     }
 
     pub(crate) fn session_changed(
@@ -244,11 +239,11 @@ impl State {
                 session,
                 stored: false,
                 ..
-            } if !self.names.contains_key(&session) => {
+            } if !self.sessions.knows(&session) => {
                 return self.refuse(conn, id, crate::rules::queries::unknown_session(&session));
             }
             Changed::Model { session, pins, .. } => {
-                if let Some(session) = self.names.get(&session).copied() {
+                if let Some(session) = self.sessions.named(&session) {
                     if let Some(known) = self.sessions.get_mut(&session) {
                         known.pins = pins.clone().into();
                         // With the old ones it may have been broken.
@@ -286,7 +281,7 @@ impl State {
             _ => Rejected::new(Code::StoreFailed, "the store can't take it now; ask again"),
         };
         if let Changed::Closed { session } = changed
-            && let Some(session) = self.names.get(session).copied()
+            && let Some(session) = self.sessions.named(session)
         {
             if let Some(known) = self.sessions.get_mut(&session) {
                 known.closing = false;
@@ -298,7 +293,7 @@ impl State {
 
     /// A turn that was held waits like others.
     fn release(&mut self, job: JobId) {
-        let turn = self.numbers.get(&job).copied();
+        let turn = self.jobs.numbered(job);
         if let Some(job) = turn.and_then(|turn| self.jobs.get_mut(&turn))
             && job.phase == Phase::Held
         {
@@ -308,14 +303,13 @@ impl State {
 
     /// A closed session leaves memory, and its process ends.
     fn forget_closed(&mut self, name: &str) {
-        let Some(session) = self.names.get(name).copied() else {
+        let Some(session) = self.sessions.named(name) else {
             return;
         };
-        self.names.remove(name);
-        self.timers.clear(Timer::Unused(session));
-        let slot = self.sessions.remove(&session).and_then(|known| known.slot);
+        self.outbox.clear(Timer::Unused(session));
+        let slot = self.sessions.remove(session).and_then(|known| known.slot);
         let Some(worker) = slot else { return };
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         slot.sessions.remove(&session);

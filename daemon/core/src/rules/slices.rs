@@ -1,13 +1,12 @@
 //! Many ends at once: each event commits only so many, the rest follows.
 //!
-//! Owns the turns whose end is decided and not yet asked for. They are in no queue any more, so none
-//! of them starts, and they stay in memory until their final line is durable. Must not know why they
-//! end.
+//! Owns what becomes of turns whose end is decided and not yet asked for: they are in no queue any
+//! more, so none of them starts, and they stay in memory until their final line is durable. Must not
+//! know why they end.
 
-use crate::ids::{Token, TurnId};
+use crate::ids::TurnId;
 use crate::jobs::job::Phase;
 use crate::jobs::slices::Fate;
-use crate::limits::{ENDED_AT_ONCE, ENDS_IN_FLIGHT};
 use crate::outbox::timers::Timer;
 use crate::state::State;
 
@@ -15,13 +14,14 @@ impl State {
     /// Ends a turn that many others may end with: now, or in a later slice. From here on nothing
     /// starts it.
     pub(crate) fn end_in_turn(&mut self, turn: TurnId, fate: Fate) {
+        let is_open = self.jobs.slices().is_open();
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
         if job.phase == Phase::Finishing || job.number.is_none() {
             return;
         }
-        if self.slices.left > 0 && self.slices.waiting.is_empty() {
+        if is_open {
             return self.end_of_slice(turn, fate);
         }
         let before = std::mem::replace(&mut job.phase, Phase::Finishing);
@@ -30,55 +30,38 @@ impl State {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.queue.retain(|other| *other != turn);
         }
-        self.slices.waiting.push_back((turn, before, fate));
+        self.jobs.slices().push(turn, before, fate);
     }
 
     fn end_of_slice(&mut self, turn: TurnId, fate: Fate) {
-        let commits = self.commits;
-        self.slices.last_commit = None;
+        let commits = self.outbox.commits();
+        self.outbox.take_last_commit();
         match fate {
             Fate::Asked(ending) => self.end_as_asked(turn, &ending),
             Fate::Failed(failure) => self.fail(turn, *failure),
             Fate::Expired => self.expired(turn),
         }
-        let token = self.slices.last_commit.take();
-        self.slices.in_flight.extend(token);
-        let asked = self.commits.saturating_sub(commits);
-        self.slices.left = self.slices.left.saturating_sub(asked.max(1));
-    }
-
-    /// A new event: it may end so many.
-    pub(crate) fn begin_slice(&mut self) {
-        let room = self.slices.in_flight.len() + ENDED_AT_ONCE <= ENDS_IN_FLIGHT;
-        self.slices.left = if room { ENDED_AT_ONCE } else { 0 };
+        let last = self.outbox.take_last_commit();
+        let asked = self.outbox.commits().saturating_sub(commits);
+        self.jobs.slices().ended(asked, last);
     }
 
     /// Ends those whose turn it is; was there any?
     pub(crate) fn go_on_ending(&mut self) -> bool {
-        let before = self.slices.left;
-        while self.slices.left > 0
-            && let Some((turn, before, fate)) = self.slices.waiting.pop_front()
-        {
+        let left = self.jobs.slices().left();
+        while let Some((turn, before, fate)) = self.jobs.slices().pop() {
             let job = self.jobs.get_mut(&turn);
             if let Some(job) = job.filter(|job| job.said.last.is_none()) {
                 job.phase = before;
                 self.end_of_slice(turn, fate);
             }
         }
-        self.slices.left < before
+        self.jobs.slices().left() < left
     }
-
-    /// The rest follows with the next event, which comes at once.
+    /// The rest follows with the next event, which comes at once; or else with an answer of the store.
     pub(crate) fn ask_for_next_slice(&mut self) {
-        let room = self.slices.in_flight.len() + ENDED_AT_ONCE <= ENDS_IN_FLIGHT;
-        if room && !self.slices.waiting.is_empty() {
-            // Otherwise an answer of the store is the next event.
-            self.timers.set(Timer::Slice, self.now.mono);
+        if self.jobs.slices().goes_on_at_once() {
+            self.outbox.set(Timer::Slice, self.now.mono);
         }
-    }
-
-    /// The store answered a commit.
-    pub(crate) fn slice_stored(&mut self, token: Token) {
-        self.slices.in_flight.remove(&token);
     }
 }

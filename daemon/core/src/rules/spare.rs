@@ -17,22 +17,19 @@ use crate::state::State;
 impl State {
     /// A ready process serves a turn: spares are for where its agent is used.
     pub(crate) fn used(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get(&worker).filter(|slot| slot.is_ready()) else {
+        let Some(slot) = self.pool.get(&worker).filter(|slot| slot.is_ready()) else {
             return;
         };
         let agent = self.settings.agents.get(&slot.agent);
         if agent.is_some_and(|agent| agent.warm > 0) {
-            let spares = self.spares.entry(slot.agent.clone()).or_default();
-            if spares.last.as_ref() != Some(&slot.fit) {
-                spares.last = Some(slot.fit.clone());
-            }
+            self.pool.served(worker);
         }
     }
 
     /// A directory is gone: spares are for the default one until the agent is used again, and for
     /// none if it is that one.
     pub(crate) fn no_spares_in(&mut self, agent: &str, cwd: &str) {
-        let spares = self.spares.entry(agent.to_owned()).or_default();
+        let spares = self.pool.spares_of(agent);
         if spares.last.as_ref().is_some_and(|last| last.cwd == cwd) {
             spares.last = None;
         }
@@ -43,7 +40,7 @@ impl State {
 
     /// No process comes up with what was used last: spares are the usual ones again.
     pub(crate) fn no_spares_with(&mut self, agent: &str, fit: &Fit) {
-        let spares = self.spares.get_mut(agent);
+        let spares = self.pool.spares(agent);
         if let Some(spares) = spares.filter(|spares| spares.last.as_ref() == Some(fit)) {
             spares.last = None;
         }
@@ -69,23 +66,23 @@ impl State {
     fn keep_warm_of(&mut self, agent: &Agent) {
         let now = self.now.mono;
         if self
-            .health
-            .get_mut(&agent.name)
+            .pool
+            .health_mut(&agent.name)
             .is_some_and(|health| health.is_missing(now) || health.broken(now).is_some())
         {
             return self
-                .timers
+                .outbox
                 .set_if_unset(Timer::Breaker, now + BREAKER_RETRY);
         }
-        let spares = self.spares.entry(agent.name.clone()).or_default();
+        let spares = self.pool.spares_of(&agent.name);
         if let Some(until) = spares.not_before.filter(|until| *until > now) {
-            return self.timers.set_no_later(Timer::Spare, until);
+            return self.outbox.set_no_later(Timer::Spare, until);
         }
         let last = spares.last.clone();
         let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
         self.retire_others(agent, &fit);
         if let Some(at) = self.no_further_before(&agent.name, &fit) {
-            return self.timers.set_no_later(Timer::Spare, at);
+            return self.outbox.set_no_later(Timer::Spare, at);
         }
         let is_spare = |slot: &&Slot| {
             let shared = agent.describe.sessions == Sessions::Many && !slot.one_session;
@@ -94,12 +91,12 @@ impl State {
                 && slot.serves(&fit)
                 && (shared || slot.sessions.is_empty())
         };
-        let there = self.slots.values().filter(is_spare).count();
+        let there = self.pool.slots().filter(is_spare).count();
         if there >= agent.warm as usize || self.is_full() {
             return self.spare_is_missing_no_more(&agent.name);
         }
         if let Some(until) = self.spare_would_disturb(&agent.name) {
-            self.timers.set_no_later(Timer::Spare, until);
+            self.outbox.set_no_later(Timer::Spare, until);
         } else {
             self.spare_is_missing_no_more(&agent.name);
             self.tries_further(&agent.name);
@@ -111,23 +108,23 @@ impl State {
     /// Spares for where the agent was used before make way.
     fn retire_others(&mut self, agent: &Agent, fit: &Fit) {
         // Who waits for one that is starting gets it first.
-        let others = self.slots.iter().filter(|(worker, slot)| {
+        let others = self.pool.iter().filter(|(worker, slot)| {
             slot.agent == agent.name
                 && slot.sessions.is_empty()
                 && slot.turns.is_empty()
                 && slot.is_ready()
                 && slot.takes_turns()
                 && !slot.serves(fit)
-                && !self.compacting.contains_key(worker)
+                && !self.pool.is_compacting(*worker)
         });
-        let others: Vec<WorkerId> = others.map(|(worker, _)| *worker).collect();
+        let others: Vec<WorkerId> = others.map(|(worker, _)| worker).collect();
         for worker in others {
             self.retire(worker);
         }
     }
 
     fn spare_is_missing_no_more(&mut self, agent: &str) {
-        if let Some(spares) = self.spares.get_mut(agent) {
+        if let Some(spares) = self.pool.spares(agent) {
             spares.missing = None;
         }
     }
@@ -137,14 +134,14 @@ impl State {
     /// has just ended is to be told first.
     fn spare_would_disturb(&mut self, agent: &str) -> Option<Duration> {
         let now = self.now.mono;
-        let slots = || self.slots.values().filter(|slot| slot.agent == agent);
+        let slots = || self.pool.slots().filter(|slot| slot.agent == agent);
         let turns = slots().flat_map(|slot| &slot.turns);
         let jobs = turns.filter_map(|turn| self.jobs.get(turn));
         let began = jobs.map(|job| job.said.started_at.unwrap_or(now)).max();
         let served = slots().filter(|slot| slot.served && slot.turns.is_empty());
         let ended = served.map(|slot| slot.idle_since + SPARE_LETS).max();
         let quiet = began.map(|began| began + SPARE_WAITS).max(ended)?;
-        let spares = self.spares.entry(agent.to_owned()).or_default();
+        let spares = self.pool.spares_of(agent);
         let missing = *spares.missing.get_or_insert(now);
         let until = quiet.min(missing + SPARE_WAITS);
         (until > now).then_some(until)

@@ -28,8 +28,8 @@ impl State {
 
     pub(crate) fn status(&self, with_workers: bool, facts: &RequestContext) -> StatusAnswer {
         let live = self
-            .slots
-            .values()
+            .pool
+            .slots()
             .filter(|slot| slot.pid().is_some())
             .count();
         let in_flight = self.derived.in_flight.len();
@@ -89,20 +89,20 @@ impl State {
             },
             rpc: self.rpc(live, in_flight),
             workers: with_workers.then(|| {
-                self.slots
+                self.pool
                     .iter()
-                    .map(|(worker, slot)| self.row(*worker, slot))
+                    .map(|(worker, slot)| self.row(worker, slot))
                     .collect()
             }),
             store: StoreFacts {
-                jobs: self.counters.finished + self.numbers.len() as u64,
-                open: self.numbers.len() as u64,
+                jobs: self.counters.finished + self.jobs.numbers().len() as u64,
+                open: self.jobs.numbers().len() as u64,
                 events: self.counters.last_seq,
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,
             },
             memory: Some(self.memory(facts.attached)),
-            questions: self.questions.count() as u64,
+            questions: self.peers.questions().count() as u64,
             resumes: self.settings.nested.then_some(true),
         }
     }
@@ -112,7 +112,7 @@ impl State {
         let ends = self.derived.in_flight.iter();
         let unscheduled =
             |turn: &&TurnId| self.jobs.get(turn).is_some_and(|job| job.start.is_none());
-        self.jobs.len() - self.scheduled - ends.filter(unscheduled).count()
+        self.jobs.len() - self.jobs.scheduled() - ends.filter(unscheduled).count()
     }
 
     fn rpc(&self, live: usize, in_flight: usize) -> RpcFacts {
@@ -128,7 +128,7 @@ impl State {
             p50_ms: self.counters.durations.percentile_ms(50),
             p95_ms: self.counters.durations.percentile_ms(95),
             queued: self.waiting() as u64,
-            scheduled: self.scheduled as u64,
+            scheduled: self.jobs.scheduled() as u64,
             turns: self.counters.ran,
             turns_ms: self.counters.ran_ms,
             pool_hits: self.counters.pool_hits,
@@ -139,7 +139,7 @@ impl State {
 
     /// A process died unasked, never came up, or hangs: its slot may go, this is kept.
     pub(crate) fn note_crash(&mut self, worker: WorkerId, why: &str) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let session = slot.sessions.iter().next();
@@ -161,8 +161,8 @@ impl State {
                 .is_some_and(|job| matches!(job.phase, Phase::Settling { .. }))
         });
         let health = self
-            .health
-            .get(&slot.agent)
+            .pool
+            .health(&slot.agent)
             .and_then(|health| health.state());
         let sessions = || {
             slot.sessions
@@ -218,7 +218,7 @@ impl State {
             }
         };
         if asked.level.is_some() {
-            self.out.push(Effect::SetLogLevel(log.level.clone()));
+            self.outbox.push(Effect::SetLogLevel(log.level.clone()));
         }
         self.answer(conn, id, &Line::LogLevel { ok: true, log });
     }

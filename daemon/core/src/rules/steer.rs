@@ -32,8 +32,8 @@ impl State {
             let request = Request::Steer(steer);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
-        if let Some(job) = steer.job.filter(|job| !self.numbers.contains_key(job)) {
-            self.load(
+        if let Some(job) = steer.job.filter(|job| !self.jobs.knows(*job)) {
+            self.outbox.load(
                 Awaiting::Steer { conn, id, job },
                 Query::Jobs { jobs: vec![job] },
             );
@@ -49,7 +49,7 @@ impl State {
             Ok((_, None)) => return self.refuse(conn, id, idle("the turn has not begun")),
             Err(rejected) => return self.refuse(conn, id, rejected),
         };
-        let number = self.number();
+        let number = self.outbox.number();
         let word = SteerMessage {
             conn,
             id,
@@ -57,7 +57,7 @@ impl State {
             job,
             told: Told::Not(steer.text),
         };
-        self.words.waiting.insert(number, word);
+        self.peers.steers_mut().push(number, word);
         let job = self.jobs.get(&turn);
         if job.is_some_and(|job| matches!(job.phase, Phase::Running { .. })) {
             self.tell_words(turn);
@@ -89,13 +89,13 @@ impl State {
     fn takes_words(&self, turn: TurnId) -> Result<(), Rejected> {
         let job = self.jobs.get(&turn);
         let process = job.and_then(|job| job.process());
-        let slot = process.and_then(|process| self.slots.get(&process.worker));
+        let slot = process.and_then(|process| self.pool.get(&process.worker));
         if let Some(slot) = slot.filter(|slot| !slot.steers) {
             let error = format!("the agent `{}` can't be steered", slot.agent);
             return Err(Rejected::new(Code::Unsupported, error)
                 .hint("send the text: it runs after the turn in flight"));
         }
-        if self.words.of_turn(turn).len() >= WORDS_PER_TURN {
+        if self.peers.steers().of_turn(turn).len() >= WORDS_PER_TURN {
             let error = format!("{WORDS_PER_TURN} words wait for the agent to take them");
             return Err(Rejected::new(Code::QueueFull, error));
         }
@@ -107,34 +107,28 @@ impl State {
         let Some(process) = self.jobs.get(&turn).and_then(|job| job.process()) else {
             return;
         };
-        for number in self.words.of_turn(turn) {
-            let Some(word) = self.words.waiting.get_mut(&number) else {
+        for number in self.peers.steers().of_turn(turn) {
+            let Some(text) = self.peers.steers_mut().tell(number, process) else {
                 continue;
             };
-            if let Told::Not(text) = &mut word.told {
-                let text = std::mem::take(text);
-                let kept = self.jobs.get(&turn).map(|job| job.keeps(&text));
-                word.told = Told::To(process, kept.unwrap_or_default());
-                self.out.push(Effect::Tell {
-                    worker: process.worker,
-                    generation: process.generation,
-                    command: WorkerCommand::Steer {
-                        turn,
-                        word: number,
-                        text,
-                    },
-                });
-            }
+            let kept = self.jobs.get(&turn).map(|job| job.keeps(&text));
+            let kept = kept.unwrap_or_default();
+            self.peers.steers_mut().keep(number, kept);
+            self.outbox.push(Effect::Tell {
+                worker: process.worker,
+                generation: process.generation,
+                command: WorkerCommand::Steer {
+                    turn,
+                    word: number,
+                    text,
+                },
+            });
         }
     }
 
     /// An agent said what became of a word.
     pub(crate) fn steered(&mut self, worker: WorkerId, number: u64, steering: Steering) {
-        let from = |word: &&SteerMessage| matches!(word.told, Told::To(process, _) if process.worker == worker);
-        if self.words.waiting.get(&number).filter(from).is_none() {
-            return;
-        }
-        let Some(word) = self.words.waiting.remove(&number) else {
+        let Some(word) = self.peers.steers_mut().settled(number, worker) else {
             return;
         };
         match steering {
@@ -153,8 +147,8 @@ impl State {
 
     /// A turn ends: what its agent has not taken by now, it never will.
     pub(crate) fn words_too_late(&mut self, turn: TurnId) {
-        for number in self.words.of_turn(turn) {
-            if let Some(word) = self.words.waiting.remove(&number) {
+        for number in self.peers.steers().of_turn(turn) {
+            if let Some(word) = self.peers.steers_mut().remove(number) {
                 self.refuse(word.conn, word.id, ended_first(word.job));
             }
         }
@@ -177,7 +171,7 @@ impl State {
 
     /// Something is left in a process that no later turn must get.
     pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
-        if let Some(slot) = self.slots.get_mut(&worker)
+        if let Some(slot) = self.pool.get_mut(&worker)
             && !slot.phase.is_stopping()
         {
             slot.last_error = Some(format!("it was replaced: {why}"));

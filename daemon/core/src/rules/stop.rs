@@ -48,7 +48,7 @@ impl State {
                 self.mode = Mode::Draining(Draining { asking, holder });
             }
         }
-        self.timers.set(Timer::Drain, self.now.mono + within);
+        self.outbox.set(Timer::Drain, self.now.mono + within);
     }
 
     pub(crate) fn undrain(&mut self, conn: ConnId, id: Option<Id>) {
@@ -60,7 +60,7 @@ impl State {
     }
 
     fn end_drain(&mut self, error: &str) {
-        self.timers.clear(Timer::Drain);
+        self.outbox.clear(Timer::Drain);
         if let Mode::Draining(draining) = std::mem::replace(&mut self.mode, Mode::Ready) {
             for (asker, its_id) in draining.asking {
                 self.refuse(asker, its_id, Rejected::new(Code::Interrupted, error));
@@ -124,8 +124,8 @@ impl State {
             && !self.mode.is_stopping();
         self.leave_now();
         if waits {
-            self.out.push(Effect::Announce(Announcement::Leaving));
-            self.timers
+            self.outbox.push(Effect::Announce(Announcement::Leaving));
+            self.outbox
                 .set(Timer::Leave, self.now.mono + SERVED_BEFORE_A_STOP);
             self.leaving = Some(leave);
         } else {
@@ -135,7 +135,7 @@ impl State {
 
     /// The stop that was asked for begins.
     pub(crate) fn leave_now(&mut self) {
-        self.timers.clear(Timer::Leave);
+        self.outbox.clear(Timer::Leave);
         if let Some(leave) = self.leaving.take() {
             self.carry_out(leave);
         }
@@ -164,7 +164,7 @@ impl State {
     /// A nested worker lost its caller: nobody wants the results.
     pub(crate) fn input_lost(&mut self) {
         self.begin_stop(Duration::ZERO, Announcement::Stopping);
-        let turns: Vec<TurnId> = self.jobs.keys().copied().collect();
+        let turns: Vec<TurnId> = self.jobs.iter().map(|(turn, _)| turn).collect();
         for turn in turns {
             let _number = self.cancel(turn);
         }
@@ -172,13 +172,13 @@ impl State {
 
     /// The one who asked is gone, and with it the only way to hear of the turn. What runs may end.
     pub(crate) fn reader_left(&mut self, conn: ConnId) {
-        let Some(known) = self.conns.get(&conn) else {
+        let Some(known) = self.peers.get(&conn) else {
             return;
         };
-        let pending = known.pending.iter();
+        let pending = known.pending.iter().copied();
         let follows = known.follows.values();
-        let followed = follows.filter_map(|follow| self.numbers.get(&follow.job));
-        let turns: BTreeSet<TurnId> = pending.chain(followed).copied().collect();
+        let followed = follows.filter_map(|follow| self.jobs.numbered(follow.job));
+        let turns: BTreeSet<TurnId> = pending.chain(followed).collect();
         for turn in turns {
             match self.jobs.get_mut(&turn).map(|job| &mut job.phase) {
                 Some(Phase::Pending { cancelled, .. }) => *cancelled = true,
@@ -202,11 +202,11 @@ impl State {
                 self.refuse_stopping(conn, id);
             }
         }
-        self.timers.clear(Timer::Drain);
-        self.timers.set(Timer::Stop, self.now.mono + within);
-        self.out.push(Effect::Announce(announcement));
-        for wait in std::mem::take(&mut self.restarts) {
-            self.refuse_stopping(wait.conn, wait.id());
+        self.outbox.clear(Timer::Drain);
+        self.outbox.set(Timer::Stop, self.now.mono + within);
+        self.outbox.push(Effect::Announce(announcement));
+        for wait in self.peers.take_restarts() {
+            self.refuse_stopping(wait.conn, wait.id);
         }
     }
 
@@ -218,7 +218,7 @@ impl State {
             // Whatever still holds it up: what is accepted is in the store, the next start goes on.
             Mode::Stopping(Hurry::Killing) => {
                 self.mode = Mode::Stopping(Hurry::Gone);
-                self.out.push(Effect::Exit);
+                self.outbox.push(Effect::Exit);
             }
             _ => {}
         }
@@ -232,7 +232,7 @@ impl State {
             return;
         }
         *now = hurry;
-        self.timers
+        self.outbox
             .set(Timer::Stop, self.now.mono + crate::limits::RUNG);
         let turns: Vec<TurnId> = self.derived.in_flight.iter().copied().collect();
         for turn in turns {
@@ -245,7 +245,7 @@ impl State {
             }
         }
         if hurry == Hurry::Killing {
-            let slots: Vec<WorkerId> = self.slots.keys().copied().collect();
+            let slots: Vec<WorkerId> = self.pool.iter().map(|(worker, _)| worker).collect();
             for worker in slots {
                 self.stop_slot(worker, StopStage::Kill);
             }
@@ -263,7 +263,7 @@ impl State {
         // What a store that can't write would say comes too late: the next daemon finds what it has.
         let in_vain = matches!(self.mode, Mode::Stopping(Hurry::Killing))
             && self.store_trouble.is_some()
-            && self.slots.is_empty();
+            && self.pool.is_empty();
         if !self.derived.in_flight.is_empty() && !in_vain {
             return;
         }
@@ -271,7 +271,7 @@ impl State {
             for (conn, id) in std::mem::take(&mut draining.asking) {
                 self.answer(conn, id, &Line::Drain { ok: true });
             }
-            self.timers.clear(Timer::Drain);
+            self.outbox.clear(Timer::Drain);
         }
         let Mode::Stopping(hurry) = self.mode else {
             return;
@@ -279,7 +279,7 @@ impl State {
         if hurry == Hurry::Gone {
             return;
         }
-        let slots: Vec<WorkerId> = self.slots.keys().copied().collect();
+        let slots: Vec<WorkerId> = self.pool.iter().map(|(worker, _)| worker).collect();
         for worker in slots {
             self.stop_slot(
                 worker,
@@ -290,10 +290,10 @@ impl State {
                 },
             );
         }
-        if self.slots.is_empty() && (self.derived.pending.is_empty() || in_vain) {
+        if self.pool.is_empty() && (self.derived.pending.is_empty() || in_vain) {
             self.mode = Mode::Stopping(Hurry::Gone);
-            self.timers.clear(Timer::Stop);
-            self.out.push(Effect::Exit);
+            self.outbox.clear(Timer::Stop);
+            self.outbox.push(Effect::Exit);
         }
     }
 }

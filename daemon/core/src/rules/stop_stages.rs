@@ -14,12 +14,12 @@ use crate::state::State;
 impl State {
     /// The deadline of a slot's phase has passed.
     pub(crate) fn slot_deadline(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         match slot.phase {
             SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } if slot.paused => {
-                self.timers.set(Timer::Slot(worker), self.now.mono + RUNG);
+                self.outbox.set(Timer::Slot(worker), self.now.mono + RUNG);
             }
             SlotPhase::Backoff => self.start(worker),
             SlotPhase::Starting { .. } => self.unready(worker, "it did not get ready in time"),
@@ -48,7 +48,7 @@ impl State {
     }
 
     pub(crate) fn end_slot(&mut self, worker: WorkerId, stage: StopStage, then: Then) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         let pid = match slot.phase {
@@ -88,15 +88,15 @@ impl State {
             | SlotPhase::Recycling { pid, .. } => pid,
         };
         slot.phase = SlotPhase::Stopping { pid, stage, then };
-        self.timers.clear(Timer::Idle(worker));
-        self.timers.clear(Timer::Retire(worker));
+        self.outbox.clear(Timer::Idle(worker));
+        self.outbox.clear(Timer::Retire(worker));
         self.climb(worker, stage);
     }
 
     /// Takes the next rung of the stop ladder.
     pub(crate) fn climb(&mut self, worker: WorkerId, next: StopStage) {
         let at = self.now.mono + RUNG;
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         let SlotPhase::Stopping { stage, .. } = &mut slot.phase else {
@@ -104,8 +104,8 @@ impl State {
         };
         *stage = next;
         let generation = slot.generation;
-        self.timers.set(Timer::Slot(worker), at);
-        self.out.push(Effect::End {
+        self.outbox.set(Timer::Slot(worker), at);
+        self.outbox.push(Effect::End {
             worker,
             generation,
             stage: next,
@@ -114,14 +114,14 @@ impl State {
 
     /// No new turns; it goes when the last one ended, or after `RETIRE_WITHIN`.
     pub(crate) fn retire(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         slot.retiring = true;
         if slot.turns.is_empty() {
             self.stop_slot(worker, StopStage::Ask);
         } else {
-            self.timers
+            self.outbox
                 .set_if_unset(Timer::Retire(worker), self.now.mono + RETIRE_WITHIN);
         }
     }
@@ -130,14 +130,14 @@ impl State {
         if self.is_paused(worker) {
             // What its turns end with can't be heard yet.
             let again = self.now.mono + RUNG;
-            return self.timers.set(Timer::Retire(worker), again);
+            return self.outbox.set(Timer::Retire(worker), again);
         }
         self.stop_slot(worker, StopStage::Ask);
     }
 
     /// Replaces a slot's process, at once or when its turns ended.
     pub(crate) fn restart_slot(&mut self, worker: WorkerId, now: bool) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         if now || slot.turns.is_empty() {
@@ -158,10 +158,10 @@ impl State {
         if self.is_paused(process.worker) {
             // It may have settled long since.
             let again = self.now.mono + RUNG;
-            return self.timers.set(Timer::Settling(turn), again);
+            return self.outbox.set(Timer::Settling(turn), again);
         }
         let alone = self
-            .slots
+            .pool
             .get(&process.worker)
             .is_none_or(|slot| slot.turns.len() <= 1);
         if alone || ending == Ending::Interrupted {

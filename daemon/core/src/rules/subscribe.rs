@@ -20,12 +20,9 @@ impl State {
         if let Err(rejected) = self.check_subscribe(conn, &subscribe) {
             return self.refuse(conn, id, rejected);
         }
-        let number = self.number();
+        let number = self.outbox.number();
         let last = self.counters.last_seq;
-        let Some(known) = self.conns.get_mut(&conn) else {
-            return;
-        };
-        known.subscription = Some(Subscription {
+        let subscription = Subscription {
             number,
             id,
             session: subscribe.session,
@@ -36,15 +33,15 @@ impl State {
             place: Place::Behind,
             texts: BTreeMap::new(),
             told: BTreeMap::new(),
-        });
-        self.subscribers.insert(conn);
+        };
+        self.peers.subscribe(conn, subscription);
         self.resume_subscription(conn);
     }
 
     /// What can be said against it without the store.
     fn check_subscribe(&self, conn: ConnId, subscribe: &Subscribe) -> Result<(), Rejected> {
         let invalid = |error: String| Rejected::new(Code::InvalidRequest, error);
-        if self.subscribers.contains(&conn) {
+        if self.peers.subscribers().contains(&conn) {
             let error = "this connection has a subscription: one per connection";
             return Err(invalid(error.to_owned()));
         }
@@ -72,11 +69,10 @@ impl State {
     }
 
     pub(crate) fn unsubscribe(&mut self, conn: ConnId, id: Option<Id>) {
-        let Some(known) = self.conns.get_mut(&conn) else {
+        if !self.peers.contains(conn) {
             return;
-        };
-        self.subscribers.remove(&conn);
-        if let Some(subscription) = known.subscription.take()
+        }
+        if let Some(subscription) = self.peers.unsubscribe(conn)
             && subscription.stage != Stage::Answered
         {
             // It has its answer, although nothing follows it.

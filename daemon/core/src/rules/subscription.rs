@@ -51,7 +51,9 @@ impl State {
             job,
             line: body.clone(),
         };
-        let token = self.commit(Awaiting::Event { turn, of }, vec![write]);
+        let token = self
+            .outbox
+            .commit(Awaiting::Event { turn, of }, vec![write]);
         self.event_unstored(of);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.out.push_back(Out::Numbered { token, body });
@@ -152,7 +154,7 @@ impl State {
         let Some(number) = job.number else { return };
         let mut readers = Vec::new();
         for (conn, follow_id) in &job.followers {
-            let follow = self.conns.get(conn).and_then(|c| c.follows.get(follow_id));
+            let follow = self.peers.get(conn).and_then(|c| c.follows.get(follow_id));
             if let Some(follow) = follow
                 && follow.state == FollowState::Live
                 && follow.stream
@@ -190,7 +192,7 @@ impl State {
         let Some((_, reached)) = spoken.lines.last() else {
             return;
         };
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         let id = match reader {
@@ -217,7 +219,7 @@ impl State {
 
     /// A reader that lies too far behind gets nothing unasked until it caught up.
     pub(crate) fn check_window(&mut self, conn: ConnId) {
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         if known.window.behind || known.window.outstanding() <= READER_QUEUE {
@@ -237,13 +239,9 @@ impl State {
     }
 
     pub(crate) fn caught_up(&mut self, conn: ConnId) {
-        let Some(known) = self.conns.get_mut(&conn) else {
-            return;
-        };
-        let written = known.window.mark_returned();
-        self.held.unsent = self.held.unsent.saturating_sub(written);
+        self.peers.mark_returned(conn);
         self.look_next(conn);
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         if known.window.behind && known.window.outstanding() <= READER_QUEUE / 2 {
@@ -257,23 +255,19 @@ impl State {
     }
 
     pub(crate) fn follow_mut(&mut self, conn: ConnId, follow: FollowId) -> Option<&mut Follow> {
-        self.conns.get_mut(&conn)?.follows.get_mut(&follow)
+        self.peers.get_mut(&conn)?.follows.get_mut(&follow)
     }
 
     /// Adds a follower that stands at the job's beginning; call `resume` when it may get lines.
     pub(crate) fn follow(&mut self, conn: ConnId, follow: Follow) -> Option<FollowId> {
-        let follow_id = FollowId(self.number());
-        let known = self.conns.get_mut(&conn)?;
+        let follow_id = FollowId(self.outbox.number());
+        let known = self.peers.get_mut(&conn)?;
         if follow.id.is_none() {
             known.unnamed.push_back(follow_id);
         }
         let job = follow.job;
         known.follows.insert(follow_id, follow);
-        if let Some(job) = self
-            .numbers
-            .get(&job)
-            .and_then(|turn| self.jobs.get_mut(turn))
-        {
+        if let Some(job) = self.jobs.by_number_mut(job) {
             job.followers.insert((conn, follow_id));
         }
         Some(follow_id)
@@ -281,7 +275,7 @@ impl State {
 
     /// Gives a follower that is behind what it misses, from the store where need be.
     pub(crate) fn resume(&mut self, conn: ConnId, follow_id: FollowId) {
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         let blocked = known
@@ -297,7 +291,7 @@ impl State {
         }
         let (job_id, after, stream) = (follow.job, follow.seq, follow.stream);
         let position = follow.position;
-        let turn = self.numbers.get(&job_id).copied();
+        let turn = self.jobs.numbered(job_id);
         let job = turn.and_then(|turn| self.jobs.get(&turn));
         let events = |from| Query::Events {
             job: job_id,
@@ -325,8 +319,8 @@ impl State {
     /// Asks the store for a follower; `texts` are kept for its answer.
     fn refill(&mut self, conn: ConnId, follow: FollowId, query: Query, texts: Vec<TextPiece>) {
         let job = self.follow_mut(conn, follow).map(|follow| follow.job);
-        let over = job.is_some_and(|job| !self.numbers.contains_key(&job));
-        let token = self.load(
+        let over = job.is_some_and(|job| !self.jobs.knows(job));
+        let token = self.outbox.load(
             Awaiting::Refill {
                 conn,
                 follow,
@@ -426,7 +420,7 @@ impl State {
         seq: u64,
         telling: Telling,
     ) {
-        let Some(known) = self.conns.get_mut(&conn) else {
+        let Some(known) = self.peers.get_mut(&conn) else {
             return;
         };
         let Some(follow) = known.follows.remove(&follow_id) else {

@@ -10,7 +10,7 @@ use crate::effect::Effect;
 use crate::ids::{Generation, SessionId, WorkerId};
 use crate::log::What;
 use crate::outbox::timers::Timer;
-use crate::pool::slot::{Slot, SlotPhase};
+use crate::pool::slot::SlotPhase;
 use crate::state::State;
 use crate::worker::{Prompt, Traits, WorkerCommand};
 
@@ -19,14 +19,14 @@ impl State {
     pub(crate) fn start(&mut self, worker: WorkerId) {
         if !self.spawn_allowed() {
             let again = self.now.mono + Duration::from_millis(100);
-            if let Some(slot) = self.slots.get_mut(&worker) {
+            if let Some(slot) = self.pool.get_mut(&worker) {
                 slot.phase = SlotPhase::Backoff;
-                self.timers.set(Timer::Slot(worker), again);
+                self.outbox.set(Timer::Slot(worker), again);
             }
             return;
         }
-        self.spawns();
-        let Some(slot) = self.slots.get(&worker) else {
+        self.pool.spawns(self.now.mono);
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         if self.is_per_turn(&slot.agent) {
@@ -39,7 +39,7 @@ impl State {
         };
         let ready_within = agent.describe.ready_within;
         let now = self.now.mono;
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         slot.generation.0 += 1;
@@ -52,9 +52,9 @@ impl State {
         slot.served = false;
         (slot.unstored, slot.paused) = (0, false);
         let generation = slot.generation;
-        self.timers.clear(Timer::Retire(worker));
-        self.timers.set(Timer::Slot(worker), now + ready_within);
-        self.out.push(Effect::Spawn {
+        self.outbox.clear(Timer::Retire(worker));
+        self.outbox.set(Timer::Slot(worker), now + ready_within);
+        self.outbox.push(Effect::Spawn {
             worker,
             generation,
             spawn: Box::new(spawn),
@@ -64,12 +64,12 @@ impl State {
     /// Spawns the process that is one turn.
     pub(crate) fn spawn_for_turn(&mut self, worker: WorkerId, prompt: Prompt) {
         let now = self.now.mono;
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let (mut spawn, _) = self.spawn_of(slot);
         spawn.prompt = Some(Box::new(prompt));
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         slot.phase = SlotPhase::Ready {
@@ -78,31 +78,21 @@ impl State {
         };
         slot.spawned_at = now;
         let generation = slot.generation;
-        self.out.push(Effect::Spawn {
+        self.outbox.push(Effect::Spawn {
             worker,
             generation,
             spawn: Box::new(spawn),
         });
     }
 
-    pub(crate) fn current(
-        &mut self,
-        worker: WorkerId,
-        generation: Generation,
-    ) -> Option<&mut Slot> {
-        self.slots
-            .get_mut(&worker)
-            .filter(|slot| slot.generation == generation)
-    }
-
     pub(crate) fn spawned(&mut self, worker: WorkerId, generation: Generation, new: u32) {
-        let Some(slot) = self.current(worker, generation) else {
+        let Some(slot) = self.pool.current(worker, generation) else {
             return;
         };
         match &mut slot.phase {
             SlotPhase::Starting { pid } => {
                 *pid = Some(new);
-                self.out.push(Effect::Tell {
+                self.outbox.push(Effect::Tell {
                     worker,
                     generation,
                     command: WorkerCommand::Probe,
@@ -112,7 +102,7 @@ impl State {
                 *pid = Some(new);
                 // It need not get ready.
                 let one_turn = slot.is_one_turn().then(|| slot.agent.clone());
-                if let Some(health) = one_turn.and_then(|agent| self.health.get_mut(&agent)) {
+                if let Some(health) = one_turn.and_then(|agent| self.pool.health_mut(&agent)) {
                     health.found();
                 }
             }
@@ -127,7 +117,7 @@ impl State {
     /// The worker answered a probe.
     pub(crate) fn worker_ready(&mut self, worker: WorkerId, traits: Traits) {
         let now = self.now.mono;
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         let (pid, since) = match slot.phase {
@@ -138,10 +128,10 @@ impl State {
         let first = matches!(slot.phase, SlotPhase::Starting { .. });
         slot.phase = SlotPhase::Ready { pid, since };
         slot.idle_since = now;
-        self.timers.clear(Timer::Slot(worker));
+        self.outbox.clear(Timer::Slot(worker));
         if first {
             self.log_worker(worker, What::Ready);
-            let Some(slot) = self.slots.get_mut(&worker) else {
+            let Some(slot) = self.pool.get_mut(&worker) else {
                 return;
             };
             // What it doesn't say is as its kind has it, and not as the last one said.
@@ -165,7 +155,7 @@ impl State {
                 session.open = true;
             }
             let held: Vec<_> = self
-                .slots
+                .pool
                 .get(&worker)
                 .map(|slot| slot.sessions.iter().copied().collect())
                 .unwrap_or_default();
@@ -181,7 +171,7 @@ impl State {
                     self.unbind(worker, session);
                 }
             }
-            if let Some(health) = self.health.get_mut(&agent) {
+            if let Some(health) = self.pool.health_mut(&agent) {
                 health.ready();
             }
             self.further_is_ready(worker);
@@ -189,7 +179,7 @@ impl State {
             self.restarted(worker, Ok(()));
         }
         if self
-            .slots
+            .pool
             .get(&worker)
             .is_some_and(|slot| slot.turns.is_empty())
         {
@@ -199,13 +189,13 @@ impl State {
 
     /// The process is ready for a new session.
     pub(crate) fn worker_recycled(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         if let SlotPhase::Recycling { pid, since } = slot.phase {
             slot.phase = SlotPhase::Ready { pid, since };
             slot.idle_since = self.now.mono;
-            self.timers.clear(Timer::Slot(worker));
+            self.outbox.clear(Timer::Slot(worker));
             self.arm_idle(worker);
         }
     }
@@ -215,7 +205,7 @@ impl State {
         if has_them {
             return self.worker_recycled(worker);
         }
-        let slot = self.slots.get(&worker);
+        let slot = self.pool.get(&worker);
         if slot.is_some_and(|slot| matches!(slot.phase, SlotPhase::Recycling { .. })) {
             self.retire(worker);
         }
@@ -223,7 +213,7 @@ impl State {
 
     /// A session lets its process go.
     pub(crate) fn unbind(&mut self, worker: WorkerId, session: SessionId) {
-        if let Some(slot) = self.slots.get_mut(&worker) {
+        if let Some(slot) = self.pool.get_mut(&worker) {
             slot.sessions.remove(&session);
         }
         if let Some(session) = self.sessions.get_mut(&session)
@@ -236,7 +226,7 @@ impl State {
 
     /// Removes a slot that has no process.
     pub(crate) fn drop_slot(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.remove(&worker) else {
+        let Some(slot) = self.pool.remove(worker) else {
             return;
         };
         for timer in [
@@ -244,7 +234,7 @@ impl State {
             Timer::Idle(worker),
             Timer::Retire(worker),
         ] {
-            self.timers.clear(timer);
+            self.outbox.clear(timer);
         }
         for session in slot.sessions {
             if let Some(known) = self.sessions.get_mut(&session)

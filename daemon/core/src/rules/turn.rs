@@ -29,7 +29,7 @@ impl State {
     ) {
         // An older generation has no say any more.
         if self
-            .slots
+            .pool
             .get(&worker)
             .is_none_or(|slot| slot.generation != generation)
         {
@@ -94,13 +94,13 @@ impl State {
     pub(crate) fn of_worker(&self, worker: WorkerId, turn: TurnId) -> Option<TurnId> {
         let job = self.jobs.get(&turn)?;
         let process = job.process().filter(|_| job.began())?;
-        let generation = self.slots.get(&worker)?.generation;
+        let generation = self.pool.get(&worker)?.generation;
         (process == Process { worker, generation }).then_some(turn)
     }
 
     /// The agent has not got the session that its process was to reopen.
     fn resume_failed(&mut self, worker: WorkerId) {
-        let Some(slot) = self.slots.get_mut(&worker) else {
+        let Some(slot) = self.pool.get_mut(&worker) else {
             return;
         };
         if let Some(session) = slot.resuming.take()
@@ -112,19 +112,19 @@ impl State {
     }
 
     fn turns_of(&self, worker: WorkerId) -> Vec<TurnId> {
-        self.slots
+        self.pool
             .get(&worker)
             .map_or_else(Vec::new, |slot| slot.turns.iter().copied().collect())
     }
 
     fn strayed(&mut self, worker: WorkerId) {
-        if let Some(slot) = self.slots.get_mut(&worker) {
+        if let Some(slot) = self.pool.get_mut(&worker) {
             slot.strays += 1;
         }
     }
 
     fn session_named(&mut self, worker: WorkerId, native: &str) {
-        let Some(slot) = self.slots.get(&worker) else {
+        let Some(slot) = self.pool.get(&worker) else {
             return;
         };
         let mut sessions = slot.sessions.iter().copied();
@@ -133,7 +133,7 @@ impl State {
         };
         // It rides on the turn's next commit, which is its first numbered event at the latest.
         if let Some(write) = self.renamed(session, Some(native)) {
-            self.write_lazily(write);
+            self.outbox.write_lazily(write);
         }
     }
 
@@ -155,7 +155,7 @@ impl State {
     fn session_of_turn(&mut self, turn: TurnId, native: &str) {
         let session = self.jobs.get(&turn).map(|job| job.session);
         if let Some(write) = session.and_then(|session| self.renamed(session, Some(native))) {
-            self.commit(Awaiting::Nothing, vec![write]);
+            self.outbox.commit(Awaiting::Nothing, vec![write]);
         }
     }
 
@@ -170,7 +170,7 @@ impl State {
             known.open = false;
         }
         if let Some(write) = self.renamed(session, None) {
-            self.write_lazily(write);
+            self.outbox.write_lazily(write);
         }
     }
 
@@ -277,7 +277,7 @@ impl State {
         if job.flush_due() {
             self.flush_text(turn);
         } else {
-            self.timers
+            self.outbox
                 .set_if_unset(Timer::Flush(turn), self.now.mono + TEXT_FLUSH_AFTER);
         }
         self.text_unstored(turn);
@@ -287,10 +287,10 @@ impl State {
     /// Commits the text so far, for whoever comes after a crash; what the store has no time for
     /// follows when it answers.
     pub(crate) fn flush_text(&mut self, turn: TurnId) {
-        if self.store_is_behind() {
+        if self.outbox.store_is_behind() {
             // It stays in the turn.
             let again = self.now.mono + TEXT_FLUSH_AFTER;
-            return self.timers.set(Timer::Flush(turn), again);
+            return self.outbox.set(Timer::Flush(turn), again);
         }
         let on_its_way = self.jobs.get(&turn).map(|job| job.said.text_on_its_way);
         self.flush_some_text(
@@ -315,7 +315,7 @@ impl State {
     }
 
     pub(crate) fn flush_some_text(&mut self, turn: TurnId, most: usize) {
-        self.timers.clear(Timer::Flush(turn));
+        self.outbox.clear(Timer::Flush(turn));
         let Some(job) = self.jobs.get_mut(&turn) else {
             return;
         };
@@ -327,7 +327,8 @@ impl State {
         if !writes.is_empty() {
             let bytes = unstored - job.said.text_unstored;
             job.said.text_on_its_way += bytes;
-            self.commit_lazily(Awaiting::Text { turn, bytes }, writes);
+            self.outbox
+                .commit_lazily(Awaiting::Text { turn, bytes }, writes);
         }
     }
 
@@ -462,7 +463,7 @@ impl State {
             _ => None,
         };
         let wall_ms = self.now.wall_ms;
-        if let Some(slot) = self.slots.get_mut(&process.worker) {
+        if let Some(slot) = self.pool.get_mut(&process.worker) {
             slot.turns.remove(&turn);
             if outcome.result.is_ok() {
                 slot.last_ok_ms = Some(wall_ms);
@@ -529,7 +530,7 @@ impl State {
                 );
             }
         }
-        self.timers.set(Timer::Stalled(turn), again);
+        self.outbox.set(Timer::Stalled(turn), again);
     }
 }
 

@@ -97,7 +97,8 @@ impl State {
                 Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`");
             return self.refuse(conn, id, rejected);
         }
-        self.commit(Awaiting::Delivery { conn, id, of }, vec![write]);
+        self.outbox
+            .commit(Awaiting::Delivery { conn, id, of }, vec![write]);
     }
 
     pub(crate) fn delivery_stored(

@@ -1,8 +1,160 @@
 //! The sessions: conversations that have jobs or a process.
 //!
-//! Owns the map, their names, and the requests that wait until one is known. Must not know how turns
-//! run.
+//! Owns the map, their names, and the requests that wait until some are known. Must not know how
+//! turns run.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use agentd_protocol::Request;
+
+use crate::ids::{ConnId, SessionId};
+use crate::sessions::loading::{Loading, Parked, of_parked};
+use crate::sessions::session::Session;
+use crate::tracked::Tracked;
 
 pub(crate) mod directory;
 pub(crate) mod loading;
 pub(crate) mod session;
+
+/// All that are in memory.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(crate) struct Sessions {
+    all: Tracked<SessionId, Box<Session>>,
+    names: BTreeMap<String, SessionId>,
+    /// What the store is asked for, and who waits for that.
+    loading: BTreeMap<String, Loading>,
+    /// Bytes that those requests hold.
+    parked: usize,
+}
+
+impl Sessions {
+    pub(crate) fn get(&self, session: &SessionId) -> Option<&Session> {
+        self.all.get(session).map(Box::as_ref)
+    }
+
+    pub(crate) fn get_mut(&mut self, session: &SessionId) -> Option<&mut Session> {
+        self.all.get_mut(session).map(Box::as_mut)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.all.iter().map(|(session, known)| (*session, &**known))
+    }
+
+    /// All of them: for what is rare.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.all.values_mut().map(Box::as_mut)
+    }
+
+    pub(crate) fn contains(&self, session: SessionId) -> bool {
+        self.all.contains_key(&session)
+    }
+
+    /// The session of this name, if it is in memory.
+    pub(crate) fn named(&self, name: &str) -> Option<SessionId> {
+        self.names.get(name).copied()
+    }
+
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// A session is in memory from now on.
+    pub(crate) fn insert(&mut self, session: SessionId, known: Session) {
+        if let Some(name) = &known.name {
+            self.names.insert(name.clone(), session);
+        }
+        self.all.insert(session, Box::new(known));
+    }
+
+    /// A session leaves memory.
+    pub(crate) fn remove(&mut self, session: SessionId) -> Option<Box<Session>> {
+        let known = self.all.remove(&session)?;
+        if let Some(name) = &known.name {
+            self.names.remove(name);
+        }
+        Some(known)
+    }
+
+    /// A session that nobody named got its name from the store.
+    pub(crate) fn name(&mut self, session: SessionId, name: &str) {
+        if let Some(known) = self.all.get_mut(&session)
+            && known.name.is_none()
+        {
+            known.name = Some(name.to_owned());
+            self.names.insert(name.to_owned(), session);
+        }
+    }
+
+    /// What belongs to a session has changed elsewhere.
+    pub(crate) fn touch(&mut self, session: SessionId) {
+        self.all.touch(session);
+    }
+
+    /// What may have changed since this was asked last, each once.
+    pub(crate) fn take_changed(&mut self) -> Vec<SessionId> {
+        self.all.take_changed()
+    }
+
+    /// Is the store asked under this key just now?
+    pub(crate) fn is_loading(&self, key: &str) -> bool {
+        self.loading.contains_key(key)
+    }
+
+    /// The question to the store, if there is one just now, whether a session exists.
+    pub(crate) fn asked_for(&self, name: &String) -> Option<String> {
+        let mut loading = self.loading.iter();
+        let asked = loading.find(|(_, loading)| loading.names.contains(name));
+        asked.map(|(key, _)| key.clone())
+    }
+
+    /// Lets a request wait under a key. If it is the first one, it waits for these names, and the store
+    /// has to be asked.
+    pub(crate) fn park(&mut self, key: &str, names: &[String], parked: Parked) -> bool {
+        if let Some(loading) = self.loading.get_mut(key) {
+            loading.parked.push_back(parked);
+            return false;
+        }
+        let loading = Loading {
+            names: names.to_vec(),
+            parked: VecDeque::from([parked]),
+        };
+        self.loading.insert(key.to_owned(), loading);
+        true
+    }
+
+    /// What waited under a key waits no more. Somebody may have answered for the store before it did.
+    pub(crate) fn unpark(&mut self, key: &str) -> Option<Loading> {
+        self.loading.remove(key)
+    }
+
+    /// Requests of a connection that is gone.
+    pub(crate) fn forget_conn(&mut self, conn: ConnId) {
+        let mut gone: Vec<Parked> = Vec::new();
+        for loading in self.loading.values_mut() {
+            let parked = std::mem::take(&mut loading.parked).into_iter();
+            let (theirs, others) = parked.partition(|parked| parked.conn == conn);
+            loading.parked = others;
+            let theirs: VecDeque<_> = theirs;
+            gone.extend(theirs);
+        }
+        self.weigh_no_more(&gone);
+    }
+
+    /// Bytes that requests hold which wait until their sessions are known.
+    pub(crate) const fn parked(&self) -> usize {
+        self.parked
+    }
+
+    /// One more waits.
+    pub(crate) fn weigh(&mut self, request: &Request) {
+        self.parked += of_parked(request);
+    }
+
+    /// So many of them wait no more.
+    pub(crate) fn weigh_no_more<'a>(&mut self, parked: impl IntoIterator<Item = &'a Parked>) {
+        let bytes = parked
+            .into_iter()
+            .map(|one| of_parked(&one.decoded.request));
+        self.parked = self.parked.saturating_sub(bytes.sum());
+    }
+}
