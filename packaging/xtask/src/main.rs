@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod circles;
 mod demo;
 mod dist;
 mod figures;
