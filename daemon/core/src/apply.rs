@@ -113,6 +113,9 @@ impl State {
         let rang = !due.is_empty();
         for timer in due {
             match timer {
+                // One before it was for the same process, and ended it.
+                Timer::Slot(worker) | Timer::Idle(worker) | Timer::Retire(worker)
+                    if !self.pool.contains(worker) => {}
                 Timer::Unused(session) => self.session_unused(session),
                 Timer::Question(question) => self.question_expired(question),
                 Timer::Running(turn) => self.time_up(turn),

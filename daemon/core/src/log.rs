@@ -4,11 +4,12 @@
 //! prompt, an answer, a tool's input or what a process printed: those are nobody's but the user's.
 
 use std::fmt;
+use std::panic::Location;
 
 use agentd_protocol::line::Stop;
 use agentd_protocol::{Code, JobId};
 
-use crate::ids::{Generation, WorkerId};
+use crate::ids::{Generation, SessionId, Token, TurnId, WorkerId};
 use crate::worker::Exit;
 
 /// How much an entry matters.
@@ -81,6 +82,65 @@ pub enum What {
     },
     /// A process doesn't answer, or takes nothing, and is ended.
     Unresponsive,
+    /// Something is named that isn't there, though it must be: a mistake of the core, which goes on
+    /// without it.
+    Dangling {
+        /// Which.
+        id: Dangling,
+        /// Who named it.
+        at: &'static Location<'static>,
+    },
+}
+
+/// A name of something that isn't there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dangling {
+    /// A job, by the core's own key.
+    Job(u64),
+    /// A session, likewise.
+    Session(u64),
+    /// A process slot.
+    Worker(u64),
+    /// A request that waits.
+    Request(u64),
+    /// What waits for an answer of the store.
+    Answer(u64),
+}
+
+impl From<Token> for Dangling {
+    fn from(token: Token) -> Self {
+        Self::Answer(token.0)
+    }
+}
+
+impl From<TurnId> for Dangling {
+    fn from(turn: TurnId) -> Self {
+        Self::Job(turn.0)
+    }
+}
+
+impl From<SessionId> for Dangling {
+    fn from(session: SessionId) -> Self {
+        Self::Session(session.0)
+    }
+}
+
+impl From<WorkerId> for Dangling {
+    fn from(worker: WorkerId) -> Self {
+        Self::Worker(worker.0)
+    }
+}
+
+impl fmt::Display for Dangling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Job(key) => write!(f, "job with the key {key}"),
+            Self::Session(key) => write!(f, "session with the key {key}"),
+            Self::Worker(worker) => write!(f, "worker {worker}"),
+            Self::Request(number) => write!(f, "request with the number {number}"),
+            Self::Answer(token) => write!(f, "question to the store with the number {token}"),
+        }
+    }
 }
 
 impl Entry {
@@ -94,7 +154,8 @@ impl Entry {
             What::Ended { .. }
             | What::Gone { .. }
             | What::NotStarted { .. }
-            | What::Unresponsive => Weight::Warning,
+            | What::Unresponsive
+            | What::Dangling { .. } => Weight::Warning,
         }
     }
 }
@@ -129,6 +190,12 @@ impl fmt::Display for What {
             Self::Gone { exit, asked: false } => write!(f, "worker died: it {exit}"),
             Self::NotStarted { error } => write!(f, "worker could not be started: {error:?}"),
             Self::Unresponsive => f.write_str("worker does not answer and is ended"),
+            Self::Dangling { id, at } => {
+                write!(
+                    f,
+                    "a bug in agentd: there is no {id} (at {at}); please report it"
+                )
+            }
         }
     }
 }

@@ -4,11 +4,13 @@
 //! passes.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
 use std::time::Duration;
 
 use crate::effect::Effect;
 use crate::ids::Token;
 use crate::limits::{COMMITS_OUTSTANDING, ENDED_AT_ONCE};
+use crate::log::{About, Dangling, Entry, What};
 use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::{Timer, Timers};
 use crate::store::{Query, Urgency, Write};
@@ -61,6 +63,18 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
+    }
+
+    /// Logs that something is named which isn't there, though it must be. What may be gone by now is
+    /// no mistake: that is said where it is looked up.
+    #[track_caller]
+    pub(crate) fn dangling(&mut self, id: impl Into<Dangling>) {
+        let what = What::Dangling {
+            id: id.into(),
+            at: Location::caller(),
+        };
+        let about = About::default();
+        self.push(Effect::Log(Box::new(Entry { about, what })));
     }
 
     pub(crate) fn set(&mut self, timer: Timer, at: Duration) {

@@ -13,6 +13,7 @@ use crate::event::RequestContext;
 use crate::ids::{ConnId, SessionId, TurnId};
 use crate::jobs::job::{Job, Phase};
 use crate::limits::ENDED_AT_ONCE;
+use crate::log::Dangling;
 use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::Timer;
 use crate::peers::waiting::Aborting;
@@ -126,7 +127,7 @@ impl State {
 
     fn mark_aborted(&mut self, number: u64, left: &mut usize) {
         let Some(aborting) = self.peers.aborting(number) else {
-            return;
+            return self.outbox.dangling(Dangling::Request(number));
         };
         let some = aborting.jobs.get(aborting.asked..).unwrap_or_default();
         if some.is_empty() || aborting.outstanding > 0 || aborting.failed.is_some() {
@@ -147,7 +148,7 @@ impl State {
     /// The store answered for some marks of an `abort`.
     pub(crate) fn abort_stored(&mut self, number: u64, stored: Stored) {
         let Some(aborting) = self.peers.aborting(number) else {
-            return;
+            return self.outbox.dangling(Dangling::Request(number));
         };
         aborting.outstanding -= 1;
         match stored {

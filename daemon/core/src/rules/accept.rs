@@ -265,7 +265,7 @@ impl State {
     fn accepted(&mut self, turn: TurnId, number: JobId, seq: u64, session_name: String) {
         self.counters.last_seq = self.counters.last_seq.max(seq);
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Phase::Pending { placed, cancelled } = job.phase.clone() else {
             return;
@@ -350,7 +350,7 @@ impl State {
     /// A job's time to start has come: it takes its place in the queue.
     pub(crate) fn start_time_came(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         if job.phase != Phase::Scheduled {
             return;
@@ -439,7 +439,7 @@ impl State {
     /// of it may be out of date, and its process is another instance's.
     fn give_back_unleased(&mut self, session: SessionId) {
         let Some(known) = self.sessions.get(&session) else {
-            return;
+            return self.outbox.dangling(session);
         };
         if known.leased || !known.queue.is_empty() || known.current.is_some() {
             return;

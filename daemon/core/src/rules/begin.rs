@@ -49,7 +49,7 @@ impl State {
     /// Undoes `reserve`: not a byte went to the process.
     pub(crate) fn unplace(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(process) = job.process() else { return };
         let session_id = job.session;
@@ -116,10 +116,10 @@ impl State {
         self.count_process(turn, process.worker);
         self.jobs.waits_no_more(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(session) = self.sessions.get_mut(&job.session) else {
-            return;
+            return self.outbox.dangling(job.session);
         };
         let since = *job.clock.get_or_insert(self.now.mono);
         let until = since + allowed(job);
@@ -314,7 +314,7 @@ impl State {
     pub(crate) fn requeue_unstarted(&mut self, turn: TurnId) {
         self.unplace(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.phase = Phase::Queued;
         job.attempt = job.attempt.saturating_sub(1);
@@ -329,6 +329,7 @@ impl State {
     /// A process has one turn less: is it idle, unneeded, or due to go?
     pub(crate) fn slot_freed(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get_mut(&worker) else {
+            // It went with its last turn.
             return;
         };
         if !slot.turns.is_empty() {
@@ -351,7 +352,7 @@ impl State {
 
     pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         if let Some(agent) = self.settings.agents.get(&slot.agent) {
             self.outbox
@@ -362,7 +363,7 @@ impl State {
     /// A process has been idle for its agent's `idle_timeout`.
     pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
             return;

@@ -26,7 +26,7 @@ impl State {
     /// Nothing but the readiness of its process keeps this turn from running.
     pub(crate) fn clock_runs(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let until = *job.clock.get_or_insert(self.now.mono) + allowed(job);
         self.outbox.set_if_unset(Timer::Running(turn), until);
@@ -56,7 +56,7 @@ impl State {
     /// Ends a turn whose process did not get ready while it had time.
     pub(crate) fn never_ready(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let name = self.agent_of(job.session);
         let kind = self.settings.agents.get(&name).map_or("", |one| one.kind);

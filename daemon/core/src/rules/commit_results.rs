@@ -20,7 +20,7 @@ use crate::worker::Failure;
 impl State {
     pub(crate) fn stored(&mut self, token: Token, stored: Stored) {
         let Some(awaiting) = self.outbox.committed(token) else {
-            return;
+            return self.outbox.dangling(token);
         };
         self.jobs.slices().stored(token);
         if let Awaiting::Event { of: Some(of), .. } = &awaiting {
@@ -147,7 +147,7 @@ impl State {
     /// nothing of its session starts.
     pub(crate) fn lost_track(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let mut conns: Vec<_> = job.followers.iter().map(|(conn, _)| *conn).collect();
         conns.extend(job.number.iter().flat_map(|job| self.collectors_of(*job)));
@@ -179,10 +179,11 @@ impl State {
         }
         let again = self.now.mono + FINISH_AGAIN;
         self.outbox.set(Timer::Unfinished(turn), again);
-        if let Some(process) = process {
-            if let Some(slot) = self.pool.get_mut(&process.worker) {
-                slot.turns.remove(&turn);
-            }
+        // Its process may have died while the turn's mark was on its way.
+        if let Some(process) = process
+            && let Some(slot) = self.pool.get_mut(&process.worker)
+        {
+            slot.turns.remove(&turn);
             // A turn that runs with nobody to hear it must not go on.
             self.retire(process.worker);
         }
@@ -209,8 +210,9 @@ impl State {
     }
 
     pub(crate) fn loaded(&mut self, token: Token, loaded: Loaded) {
-        if let Some(awaiting) = self.outbox.loaded(token) {
-            self.load_answered(awaiting, loaded);
+        match self.outbox.loaded(token) {
+            Some(awaiting) => self.load_answered(awaiting, loaded),
+            None => self.outbox.dangling(token),
         }
     }
 

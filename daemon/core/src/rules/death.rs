@@ -85,7 +85,7 @@ impl State {
     /// against nobody.
     fn never_began(&mut self, worker: WorkerId, error: &str, hint: &str) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let failure = Failure {
             hint: Some(hint.to_owned()),
@@ -251,7 +251,7 @@ impl State {
     /// A process died unasked, or never came up.
     pub(crate) fn died(&mut self, worker: WorkerId, death: &Death<'_>) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let Death { why, tail, .. } = *death;
         let agent = slot.agent.clone();
@@ -277,7 +277,7 @@ impl State {
     pub(crate) fn after_death(&mut self, worker: WorkerId, lived: Duration) {
         let now = self.now.mono;
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let (agent, generation) = (slot.agent.clone(), slot.generation);
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
@@ -384,7 +384,7 @@ impl State {
     pub(crate) fn end_turns(&mut self, worker: WorkerId, why: &str, tail: &str) {
         self.compact_failed(worker, why);
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let stuck = slot.last_error.clone().filter(|_| slot.phase.is_stopping());
         for turn in std::mem::take(&mut slot.turns) {
@@ -441,7 +441,7 @@ impl State {
         self.close_questions(turn, Closed::Exit);
         self.words_too_late(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.restart();
         job.phase = Phase::Queued;
@@ -466,7 +466,7 @@ impl State {
     /// The sessions of a dead process have no memory in it any more.
     pub(crate) fn close_sessions(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         for session in slot.sessions.clone() {
             if let Some(session) = self.sessions.get_mut(&session) {
@@ -495,7 +495,7 @@ impl State {
     pub(crate) fn unready(&mut self, worker: WorkerId, why: &str) {
         let pins = self.pins_at_first(worker);
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         slot.last_error = Some(why.to_owned());
         let (agent, sessions) = (slot.agent.clone(), slot.sessions.clone());

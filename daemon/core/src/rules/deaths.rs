@@ -24,6 +24,7 @@ impl State {
         let now = self.now.mono;
         let beside = death.ready_for.is_none() && self.is_further(worker);
         let Some(slot) = self.pool.get_mut(&worker) else {
+            self.outbox.dangling(worker);
             return Blame::Agent;
         };
         let agent = self.settings.agents.get(&slot.agent);

@@ -91,7 +91,7 @@ impl State {
     /// A process said what it takes: the next one of its agent will, too.
     pub(crate) fn has_said(&mut self, slot: WorkerId) {
         let Some(slot) = self.pool.get(&slot) else {
-            return;
+            return self.outbox.dangling(slot);
         };
         let (agent, one_session, turns) = (slot.agent.clone(), slot.one_session, slot.capacity);
         let known = self.derived.reach.entry(agent.clone()).or_default();

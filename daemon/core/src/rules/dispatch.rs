@@ -15,6 +15,7 @@ use crate::attached::Content;
 use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId};
 use crate::jobs::job::Batch;
+use crate::log::Dangling;
 use crate::peers::waiting::Dispatching;
 use crate::rules::accept::Placing;
 use crate::settings::Served;
@@ -124,7 +125,7 @@ impl State {
     /// The commit is done: whoever asked learns the numbers.
     pub(crate) fn dispatched(&mut self, number: u64, written: &[(TurnId, Option<Written>)]) {
         let Some(dispatching) = self.peers.dispatched(number) else {
-            return;
+            return self.outbox.dangling(Dangling::Request(number));
         };
         let rows = written.iter().zip(dispatching.ignored);
         let rows = rows.filter_map(|((_, written), ignored)| match written {
@@ -152,7 +153,7 @@ impl State {
     /// Nothing was accepted, because of one of the jobs.
     pub(crate) fn dispatch_refused(&mut self, number: u64, item: usize, rejected: Rejected) {
         let Some(dispatching) = self.peers.dispatched(number) else {
-            return;
+            return self.outbox.dangling(Dangling::Request(number));
         };
         let error = format!("`jobs[{item}]`: {}; none was accepted", rejected.error);
         let rejected = Rejected { error, ..rejected };

@@ -56,7 +56,7 @@ impl State {
     /// Tells a running turn's worker to end it, or ends the worker.
     pub(crate) fn tell_to_end(&mut self, turn: TurnId, ending: Ending) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Phase::Running { process } = job.phase else {
             return;
@@ -90,7 +90,7 @@ impl State {
     /// A turn has waited too long.
     pub(crate) fn expire(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         match job.phase {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
@@ -103,7 +103,7 @@ impl State {
     /// Ends a turn whose time to wait is over.
     pub(crate) fn expired(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let waited = self.now.mono.saturating_sub(job.accepted_at).as_secs();
         let error = format!("the turn waited {waited} s and its time to wait is over");
@@ -123,7 +123,7 @@ impl State {
             request
         });
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Phase::Marking { process, cancelled } = job.phase else {
             return;
@@ -258,7 +258,7 @@ impl State {
         self.close_questions(turn, by);
         self.words_too_late(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
             return;
@@ -280,7 +280,7 @@ impl State {
             }
         }
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.phase = Phase::Finishing;
         job.said.last = Some(body.clone());
@@ -323,7 +323,7 @@ impl State {
             }
         }
         let Some(session) = self.sessions.get_mut(&session_id) else {
-            return;
+            return self.outbox.dangling(session_id);
         };
         session.turns += u64::from(ran);
         session.queue.retain(|other| *other != turn);
@@ -349,7 +349,7 @@ impl State {
     /// The final line is durable: everybody who can take it gets it now.
     pub(crate) fn finished(&mut self, turn: TurnId, _token: Token, seq: u64) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let (Some(number), Some(body)) = (job.number, job.said.last.clone()) else {
             return;
@@ -389,7 +389,7 @@ impl State {
     pub(crate) fn remove_job(&mut self, turn: TurnId) {
         self.clear_timers(turn);
         let Some(_job) = self.take_job(turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         self.forget_questions(turn);
         self.words_too_late(turn);
@@ -398,10 +398,10 @@ impl State {
     /// A worker gave its final word for a turn: it is free for the next one.
     pub(crate) fn let_go(&mut self, turn: TurnId, process: Process) {
         let Some(session_id) = self.jobs.get(&turn).map(|job| job.session) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(session) = self.sessions.get(&session_id) else {
-            return;
+            return self.outbox.dangling(session_id);
         };
         if !session.named && session.queue.is_empty() {
             self.give_up(session_id, process);
@@ -442,7 +442,7 @@ impl State {
     /// A session that nobody named gives up its process at its final line.
     fn give_up(&mut self, session: SessionId, process: Process) {
         let Some(slot) = self.pool.get_mut(&process.worker) else {
-            return;
+            return self.outbox.dangling(process.worker);
         };
         let describe = slot.describe;
         if describe.sessions == Sessions::PerTurn {

@@ -123,7 +123,7 @@ impl State {
             self.restarted(worker, Err(death.why.to_owned()));
         }
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let (agent, is_one_turn) = (slot.agent.clone(), slot.is_one_turn());
         let turns: Vec<TurnId> = slot.turns.iter().copied().collect();
@@ -169,7 +169,7 @@ impl State {
     /// The next turn of each session that waits for a process says what it waits for.
     fn note_missing(&mut self, worker: WorkerId, death: &Death<'_>) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
         for turn in self.first_waiting(&sessions) {

@@ -111,7 +111,7 @@ impl State {
     /// It did not: whoever waited for it waits for those that live.
     pub(crate) fn leave_further(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         for session in slot.sessions.clone() {
             self.unbind(worker, session);

@@ -13,7 +13,7 @@ impl State {
     /// A line about a job.
     pub(crate) fn log_job(&mut self, turn: TurnId, what: What) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let session = self.sessions.get(&job.session);
         let about = About {
@@ -43,7 +43,7 @@ impl State {
     /// A line about a process.
     pub(crate) fn log_worker(&mut self, worker: WorkerId, what: What) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let mut sessions = slot
             .sessions

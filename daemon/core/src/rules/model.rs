@@ -114,7 +114,7 @@ impl State {
         (conn, id): (ConnId, Option<Id>),
     ) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         self.outbox.push(Effect::Tell {
             worker,
@@ -190,7 +190,7 @@ impl State {
             return;
         };
         let Some(known) = self.sessions.get(&session) else {
-            return;
+            return self.outbox.dangling(session);
         };
         let open = self.not_closing(session);
         match open.and_then(|()| self.pins_for(known, &set)) {

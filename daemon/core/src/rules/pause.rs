@@ -32,7 +32,7 @@ impl State {
     /// A turn said something: it may be more than the store takes.
     pub(crate) fn text_unstored(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let behind = job.said.text_unstored >= TEXT_UNSTORED;
         if let Some(of) = job

@@ -123,7 +123,7 @@ impl State {
     /// The turns that asked for what the program refused end, and it counts against nobody.
     pub(crate) fn pins_refused(&mut self, worker: WorkerId, asked: &str, why: &str, tail: &str) {
         let Some(slot) = self.pool.get(&worker).cloned() else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let Some(agent) = self.settings.agents.get(&slot.agent).cloned() else {
             return;

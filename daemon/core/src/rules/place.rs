@@ -50,7 +50,7 @@ impl State {
             return;
         };
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(number) = job.number else { return };
         job.attempt += 1;
@@ -323,6 +323,7 @@ impl State {
     /// Asks an idle process to take other pins, if that is all it lacks and it may be able to.
     fn switch(&mut self, worker: WorkerId, fit: &Fit) -> bool {
         let Some(slot) = self.pool.get_mut(&worker) else {
+            self.outbox.dangling(worker);
             return false;
         };
         let SlotPhase::Ready { pid, since } = slot.phase else {
@@ -357,6 +358,7 @@ impl State {
             return Place::Wait;
         }
         let Some(slot) = self.pool.get_mut(&worker) else {
+            self.outbox.dangling(worker);
             return Place::Wait;
         };
         let (pid, since) = match slot.phase {

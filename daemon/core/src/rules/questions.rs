@@ -34,7 +34,7 @@ impl State {
     /// A worker asks: the question waits, or is closed at once, the safe way.
     pub(crate) fn asked(&mut self, worker: WorkerId, turn: Option<TurnId>, mut asking: Asking) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let process = Process {
             worker,
@@ -185,7 +185,7 @@ impl State {
     /// The agent wants no answer any more.
     pub(crate) fn withdrew(&mut self, worker: WorkerId, native: &str) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let process = Process {
             worker,

@@ -175,7 +175,7 @@ impl State {
 
     fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId, number: JobId) {
         let Some(session) = self.sessions.get_mut(&session) else {
-            return;
+            return self.outbox.dangling(session);
         };
         // A send that came meanwhile is younger, and of two dead instances the second may have left
         // an older one.

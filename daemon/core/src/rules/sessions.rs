@@ -310,7 +310,7 @@ impl State {
         let slot = self.sessions.remove(session).and_then(|known| known.slot);
         let Some(worker) = slot else { return };
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         slot.sessions.remove(&session);
         if slot.one_session && slot.turns.is_empty() {

@@ -16,7 +16,7 @@ impl State {
     pub(crate) fn end_in_turn(&mut self, turn: TurnId, fate: Fate) {
         let is_open = self.jobs.slices().is_open();
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         if job.phase == Phase::Finishing || job.number.is_none() {
             return;

@@ -140,7 +140,7 @@ impl State {
     /// A process died unasked, never came up, or hangs: its slot may go, this is kept.
     pub(crate) fn note_crash(&mut self, worker: WorkerId, why: &str) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let session = slot.sessions.iter().next();
         let session = session.and_then(|session| self.sessions.get(session));

@@ -15,7 +15,7 @@ impl State {
     /// The deadline of a slot's phase has passed.
     pub(crate) fn slot_deadline(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         match slot.phase {
             SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } if slot.paused => {
@@ -49,7 +49,7 @@ impl State {
 
     pub(crate) fn end_slot(&mut self, worker: WorkerId, stage: StopStage, then: Then) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let pid = match slot.phase {
             SlotPhase::Planned | SlotPhase::Backoff | SlotPhase::Failed => {
@@ -97,7 +97,7 @@ impl State {
     pub(crate) fn climb(&mut self, worker: WorkerId, next: StopStage) {
         let at = self.now.mono + RUNG;
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let SlotPhase::Stopping { stage, .. } = &mut slot.phase else {
             return;
@@ -115,7 +115,7 @@ impl State {
     /// No new turns; it goes when the last one ended, or after `RETIRE_WITHIN`.
     pub(crate) fn retire(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         slot.retiring = true;
         if slot.turns.is_empty() {
@@ -138,7 +138,7 @@ impl State {
     /// Replaces a slot's process, at once or when its turns ended.
     pub(crate) fn restart_slot(&mut self, worker: WorkerId, now: bool) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         if now || slot.turns.is_empty() {
             self.end_slot(worker, StopStage::Ask, Then::Restart);
@@ -150,7 +150,7 @@ impl State {
     /// A turn's worker did not settle: its process must go.
     pub(crate) fn unsettled(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Phase::Settling { process, ending } = job.phase.clone() else {
             return;

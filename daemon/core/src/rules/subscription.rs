@@ -63,7 +63,7 @@ impl State {
     /// The job's text has grown.
     pub(crate) fn say_text(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let position = job.position();
         if let Some(Out::Text(last)) = job.out.back_mut() {
@@ -77,7 +77,7 @@ impl State {
     /// A numbered event of a job is committed.
     pub(crate) fn numbered(&mut self, turn: TurnId, token: Token, seq: u64) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         for out in &mut job.out {
             if let Out::Numbered {
@@ -100,7 +100,7 @@ impl State {
     fn flow(&mut self, turn: TurnId) {
         loop {
             let Some(job) = self.jobs.get_mut(&turn) else {
-                return;
+                return self.outbox.dangling(turn);
             };
             match job.out.front() {
                 None | Some(Out::Numbered { .. }) => return,
@@ -123,7 +123,7 @@ impl State {
 
     fn deliver(&mut self, turn: TurnId, body: &Body, seq: Option<u64>) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         for (conn, follow_id) in job.followers.clone() {
             let Some(follow) = self.follow_mut(conn, follow_id) else {
@@ -149,7 +149,7 @@ impl State {
 
     fn deliver_text(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(number) = job.number else { return };
         let mut readers = Vec::new();

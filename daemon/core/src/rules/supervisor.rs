@@ -27,7 +27,7 @@ impl State {
         }
         self.pool.spawns(self.now.mono);
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         if self.is_per_turn(&slot.agent) {
             // It is one turn, and that is over.
@@ -40,7 +40,7 @@ impl State {
         let ready_within = agent.describe.ready_within;
         let now = self.now.mono;
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         slot.generation.0 += 1;
         slot.phase = SlotPhase::Starting { pid: None };
@@ -65,12 +65,12 @@ impl State {
     pub(crate) fn spawn_for_turn(&mut self, worker: WorkerId, prompt: Prompt) {
         let now = self.now.mono;
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let (mut spawn, _) = self.spawn_of(slot);
         spawn.prompt = Some(Box::new(prompt));
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         slot.phase = SlotPhase::Ready {
             pid: None,
@@ -118,7 +118,7 @@ impl State {
     pub(crate) fn worker_ready(&mut self, worker: WorkerId, traits: Traits) {
         let now = self.now.mono;
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let (pid, since) = match slot.phase {
             SlotPhase::Starting { pid } => (pid, now),
@@ -132,7 +132,7 @@ impl State {
         if first {
             self.log_worker(worker, What::Ready);
             let Some(slot) = self.pool.get_mut(&worker) else {
-                return;
+                return self.outbox.dangling(worker);
             };
             // What it doesn't say is as its kind has it, and not as the last one said.
             let alone = slot.describe.sessions != Sessions::Many;
@@ -190,7 +190,7 @@ impl State {
     /// The process is ready for a new session.
     pub(crate) fn worker_recycled(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         if let SlotPhase::Recycling { pid, since } = slot.phase {
             slot.phase = SlotPhase::Ready { pid, since };

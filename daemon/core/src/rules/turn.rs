@@ -101,7 +101,7 @@ impl State {
     /// The agent has not got the session that its process was to reopen.
     fn resume_failed(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get_mut(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         if let Some(session) = slot.resuming.take()
             && let Some(session) = self.sessions.get_mut(&session)
@@ -125,7 +125,7 @@ impl State {
 
     fn session_named(&mut self, worker: WorkerId, native: &str) {
         let Some(slot) = self.pool.get(&worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         let mut sessions = slot.sessions.iter().copied();
         let (Some(session), None) = (sessions.next(), sessions.next()) else {
@@ -162,7 +162,7 @@ impl State {
     /// The agent has not got the session of a turn: the next one begins it anew, and says so.
     fn session_lost(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.said.context = Some(Context::Lost);
         let session = job.session;
@@ -178,6 +178,7 @@ impl State {
     fn keeps_saying(&mut self, turn: TurnId, event: &WorkerEvent, left_out: usize) -> bool {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {
+            self.outbox.dangling(turn);
             return false;
         };
         job.said.progress_at = now;
@@ -197,7 +198,7 @@ impl State {
             return self.check_output(turn);
         }
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(number) = job.number else { return };
         match event {
@@ -271,7 +272,7 @@ impl State {
 
     fn spoke(&mut self, turn: TurnId, kind: TextKind, text: &str, native: bool) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.append(kind, text, native);
         if job.flush_due() {
@@ -302,7 +303,7 @@ impl State {
     /// The store has this much of a turn's text, or gave it up.
     pub(crate) fn text_stored(&mut self, turn: TurnId, bytes: usize, lost: bool) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.said.text_lost |= lost;
         let waits = job.said.text_on_its_way >= TEXT_ON_ITS_WAY;
@@ -317,7 +318,7 @@ impl State {
     pub(crate) fn flush_some_text(&mut self, turn: TurnId, most: usize) {
         self.outbox.clear(Timer::Flush(turn));
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
             return;
@@ -342,7 +343,7 @@ impl State {
     ) {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.said.bytes = job.said.bytes.saturating_add(input.len() + name.len());
         let (input, truncated) = if input.len() > limits::MAX_TOOL_OUTPUT {
@@ -389,7 +390,7 @@ impl State {
     ) {
         let now = self.now.mono;
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         job.said.bytes = job.said.bytes.saturating_add(output.len());
         let (output, truncated) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
@@ -440,7 +441,7 @@ impl State {
     /// The worker's own final word.
     fn turn_ended(&mut self, turn: TurnId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         let Some(process) = job.process() else { return };
         // An agent that streams nothing gives its text at the end; and its last word counts, should
@@ -509,7 +510,7 @@ impl State {
     /// A turn may have made no progress for long.
     pub(crate) fn stalled(&mut self, turn: TurnId) {
         let Some(job) = self.jobs.get_mut(&turn) else {
-            return;
+            return self.outbox.dangling(turn);
         };
         if !matches!(job.phase, Phase::Running { .. }) {
             return;

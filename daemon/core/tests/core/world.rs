@@ -10,6 +10,7 @@ use agentd_core::agent::Agent;
 use agentd_core::effect::{Progress, StopStage};
 use agentd_core::event::{Origin, RequestContext};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
+use agentd_core::log::What;
 use agentd_core::store::{Due, LeftJob, Loaded, Pins, Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
@@ -221,6 +222,10 @@ impl World {
         self.state.apply(self.now, event, &mut effects);
         self.measure(&effects);
         for effect in effects {
+            if let Effect::Log(entry) = &effect {
+                let is_bug = matches!(entry.what, What::Dangling { .. });
+                assert!(!is_bug, "{} after {shown:.500}", entry.what);
+            }
             self.effect(effect);
         }
         // A walk over everything: not where there is very much.
