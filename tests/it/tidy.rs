@@ -320,6 +320,29 @@ fn the_core_is_pure() {
 }
 
 #[test]
+fn the_owners_in_the_core_know_neither_the_value_nor_the_rules() {
+    let owners = ["jobs", "sessions", "pool", "peers", "outbox", "derived"];
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for source in sources() {
+        let inside = source.path.strip_prefix("daemon/core/src/");
+        let owner = inside.and_then(|inside| inside.split_once('/'));
+        if !owner.is_some_and(|(owner, _)| owners.contains(&owner)) {
+            continue;
+        }
+        seen += 1;
+        for (number, line) in source.product() {
+            let above = ["crate::state", "crate::rules", "crate::apply"];
+            if above.iter().any(|never| line.contains(never)) {
+                wrong.push(format!("{}:{number}: {line}", source.path));
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} files of owners found");
+    none("these know what is above them", &wrong);
+}
+
+#[test]
 fn the_socket_library_is_named_in_two_files_only() {
     let all = sources();
     let users: Vec<&str> = all

@@ -1,8 +1,7 @@
 //! What an agent can be told of its model: provider, model, thinking level.
 //!
 //! Owns the refusal of what it can't: a pin that nobody heeds is never accepted. Which models there
-//! are, only the agent knows: a start that comes to nothing with them fails those who asked for
-//! them, and nobody else.
+//! are, only the agent knows.
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;

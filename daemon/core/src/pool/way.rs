@@ -1,6 +1,7 @@
-//! The process that makes way for older turns of another agent, and looks for agents.
+//! What the pool remembers of single processes beside their slots, and of the last look for agents.
 //!
-//! Owns the data.
+//! Owns the data. When one makes way is in `rules/room.rs`, when a look is asked for in
+//! `rules/found.rs`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A turn meets its process, and leaves it.
 //!
 //! Owns the step from *waits* to *runs*: reserved, marked, begun, or given back untouched. Which
-//! process it is, `pool.rs` has decided.
+//! process it is, `place.rs` has decided.
 
 use agentd_protocol::Code;
 use agentd_protocol::line::Context;

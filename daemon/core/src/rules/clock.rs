@@ -2,7 +2,7 @@
 //!
 //! Owns when that time begins, and what becomes of a turn whose process never got ready, and of
 //! that process. Waiting for its session or for room is not its time. Which process a turn gets,
-//! `pool.rs` decides.
+//! `place.rs` decides.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! Whose fault a death is.
+//! Deaths are counted against whoever is at fault.
 //!
-//! Owns that rule, and the counting of deaths by it. What follows from a death is in `death.rs`.
+//! Owns the counting; the rule whose fault one is, is in `pool/blame.rs`. What follows from a death is
+//! in `death.rs`.
 
 use crate::health::{Cause, Health};
 use crate::ids::WorkerId;

@@ -1,7 +1,6 @@
-//! What follows from jobs and sessions, kept at hand so that no event walks over all of them.
+//! What follows from jobs and sessions is brought up to date: after each event, for what that changed.
 //!
-//! Owns the bringing up to date: after each event, for what that event changed. Must not decide
-//! anything by it.
+//! Owns what follows. Must not decide anything by it.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! What happens across owners: each file is one part of it.
 //!
-//! Owns nothing. A rule changes owners through their methods, and is found by [`crate::state::State`]'s
-//! name of it; owners never know rules.
+//! Owns nothing. A rule changes owners through their methods; owners never know rules.
 
 mod abort;
 mod accept;

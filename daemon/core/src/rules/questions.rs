@@ -1,6 +1,6 @@
 //! What agents ask their users.
 //!
-//! Owns open questions, their deadlines and what closes them. Must not know wires, as an adapter
+//! Owns which questions wait, their deadlines and what closes them. Must not know wires, as an adapter
 //! translates, nor which answer fits: that is in `answer.rs`.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Room for processes: how many there may be, and which one goes or makes way for another.
 //!
-//! Owns that choice. Which turn gets which process is in `pool.rs`, how one is ended in `stop_stages.rs`.
+//! Owns that choice. Which turn gets which process is in `place.rs`, how one is ended in `stop_stages.rs`.
 
 use crate::agent::Agent;
 use crate::derived::lanes::Lane;

@@ -1,7 +1,7 @@
 //! Which turns start now: the oldest first, and nobody behind them takes what they wait for.
 //!
 //! Owns the order in which turns are looked at, and how far. Which process one gets is in
-//! `pool.rs`. Must not look at more turns than there are processes, beside those that start or end.
+//! `place.rs`. Must not look at more turns than there are processes, beside those that start or end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

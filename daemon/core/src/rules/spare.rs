@@ -1,6 +1,6 @@
 //! Spare processes: how many there are to be, where, and when.
 //!
-//! Owns where an agent was used last. Which turn gets which process is in `pool.rs`.
+//! Owns where an agent was used last. Which turn gets which process is in `place.rs`.
 
 use std::time::Duration;
 

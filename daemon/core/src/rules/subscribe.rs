@@ -1,6 +1,6 @@
 //! `subscribe`: who wants to hear of jobs that others sent, and from where on.
 //!
-//! Owns the filter and the check of the cursor. How lines get there is in `history.rs`.
+//! Owns the filter and the check of the cursor. How lines get there is in `fanout.rs`.
 
 use std::collections::BTreeMap;
 

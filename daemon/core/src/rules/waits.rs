@@ -1,7 +1,7 @@
 //! When the time of a turn that waits comes: to start, if it has one, and then to be over.
 //!
-//! Owns the order of these times, by the clock of this boot, as suspend counts as waiting. They
-//! themselves stand in the jobs: a hundred thousand turns may wait. Must not know what happens then.
+//! Owns what is asked of the shell's clock. The times and their order are the jobs'. Must not know what
+//! happens then.
 
 use std::time::Duration;
 
