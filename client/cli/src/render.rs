@@ -10,11 +10,11 @@ use agentd_protocol::Line;
 use agentd_protocol::line::{
     AgentRow, DaemonState, Level, MemoryFacts, RpcFacts, StatusAnswer, Stop, WorkerRow, WorkerState,
 };
-use comfy_table::{ContentArrangement, Table, presets};
 
 use serde_json::Value;
 
 use super::output::{counted, safe};
+use agentd_terminal::table::table;
 
 /// Longest piece of text in a one-line view.
 const PREVIEW: usize = 100;
@@ -440,26 +440,6 @@ pub fn preview(text: &str) -> String {
     shown
 }
 
-pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(head);
-    for row in rows {
-        table.add_row(row.iter().map(|cell| safe(cell).replace('\n', " ")));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    let mut shown = String::new();
-    for line in table.lines() {
-        shown.push_str(line.trim_end());
-        shown.push('\n');
-    }
-    shown
-}
-
 fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -491,12 +471,6 @@ mod tests {
 
     fn line(json: &str) -> Line {
         serde_json::from_str(json).unwrap()
-    }
-
-    #[test]
-    fn table_columns_fit_wide_characters() {
-        let rows = [["漢字", "x"], ["a\nb", "y"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(table(&["n", "m"], &rows), "n     m\n漢字  x\na b   y\n");
     }
 
     #[test]

@@ -10,8 +10,9 @@ use agentd_protocol::work::JobPhase;
 use serde_json::Value;
 
 use super::output::safe;
-use super::render::{preview, table};
+use super::render::preview;
 use super::value::relative;
+use agentd_terminal::table::table;
 
 /// `jobs` for people.
 #[must_use]

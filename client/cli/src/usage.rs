@@ -11,9 +11,9 @@ use serde_json::json;
 use super::args::{UsageArgs, UsageBy};
 use super::exit::Exit;
 use super::output::safe;
-use super::render::table;
 use super::{ask, output};
 use agentd_client::usage::{By, NamedSum, Sum};
+use agentd_terminal::table::table;
 
 /// Characters of the longest bar.
 const BAR: u64 = 20;

@@ -13,11 +13,11 @@ use agentd_protocol::webhook::{DeliveryRow, DeliveryState, EndpointRow, Webhooks
 use super::args::{DeliveryArg, ReplayWebhookArgs, WebhookArgs, WebhookCommand, WebhookListArgs};
 use super::exit::Exit;
 use super::output::safe;
-use super::render::table;
 use super::{agents, ask, output};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::Client;
 use agentd_client::webhooks::DeliveryPages;
+use agentd_terminal::table::table;
 
 /// An attempt takes 15 s at most, and may have to wait for others.
 const TRY_WITHIN: Duration = Duration::from_secs(30);

@@ -3,3 +3,4 @@
 //! Owns the two streams and what is safe on a terminal. Must not know what is shown.
 
 pub mod output;
+pub mod table;

@@ -213,8 +213,6 @@ mod tests {
 
     /// So many files may lead to each other.
     const MOST: usize = 5;
-    /// These have more, and may not have more than that.
-    const MORE: &[(&str, usize)] = &[("client/protocol", 8), ("client/serve", 6), ("daemon", 6)];
 
     fn file(path: &str, text: &str) -> File {
         File {
@@ -246,11 +244,9 @@ mod tests {
         for name in CRATES {
             let (_, product) = sources(name).unwrap();
             let edges = edges(&product);
-            let known = MORE.iter().find(|(of, _)| of == name);
-            let most = known.map_or(MOST, |(_, most)| *most);
             for circle in circles(&edges) {
                 let files: Vec<_> = circle.iter().map(|file| file.join("/")).collect();
-                assert!(files.len() <= most, "{name}: {}", files.join(", "));
+                assert!(files.len() <= MOST, "{name}: {}", files.join(", "));
             }
         }
     }
