@@ -98,8 +98,7 @@ impl State {
         if !self.sessions.is_loading(loading) {
             return;
         }
-        // Small, and what it aborts takes more.
-        self.sessions.weigh(&request);
+        // There is room: it is small, and what it aborts takes more.
         let decoded = Decoded {
             request,
             ignored: Vec::new(),

@@ -81,6 +81,9 @@ impl State {
         decoded: Decoded,
         facts: &RequestContext,
     ) {
+        if let Err(rejected) = self.room_to_park(&decoded.request) {
+            return self.refuse(conn, id, rejected);
+        }
         self.look_for_agents();
         if let Some(known) = self.peers.get_mut(&conn) {
             known.loading = Some(WAITING.to_owned());

@@ -69,7 +69,6 @@ impl State {
         if let Some(known) = self.peers.get_mut(&conn) {
             known.loading = Some(key.clone());
         }
-        self.sessions.weigh(&decoded.request);
         let parked = Parked {
             conn,
             id,
@@ -139,7 +138,6 @@ impl State {
         let Some(loading) = self.sessions.unpark(key) else {
             return;
         };
-        self.sessions.weigh_no_more(&loading.parked);
         for parked in &loading.parked {
             let conn = self.peers.get_mut(&parked.conn);
             if let Some(conn) = conn.filter(|conn| conn.loading.as_deref() == Some(key)) {

@@ -5,8 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use agentd_protocol::Request;
-
 use crate::ids::{ConnId, SessionId};
 use crate::sessions::loading::{Loading, Parked, of_parked};
 use crate::sessions::session::Session;
@@ -110,6 +108,7 @@ impl Sessions {
     /// Lets a request wait under a key. If it is the first one, it waits for these names, and the store
     /// has to be asked.
     pub(crate) fn park(&mut self, key: &str, names: &[String], parked: Parked) -> bool {
+        self.parked += of_parked(&parked.decoded.request);
         if let Some(loading) = self.loading.get_mut(key) {
             loading.parked.push_back(parked);
             return false;
@@ -124,7 +123,9 @@ impl Sessions {
 
     /// What waited under a key waits no more. Somebody may have answered for the store before it did.
     pub(crate) fn unpark(&mut self, key: &str) -> Option<Loading> {
-        self.loading.remove(key)
+        let loading = self.loading.remove(key)?;
+        self.weigh_no_more(&loading.parked);
+        Some(loading)
     }
 
     /// Requests of a connection that is gone.
@@ -145,13 +146,8 @@ impl Sessions {
         self.parked
     }
 
-    /// One more waits.
-    pub(crate) fn weigh(&mut self, request: &Request) {
-        self.parked += of_parked(request);
-    }
-
     /// So many of them wait no more.
-    pub(crate) fn weigh_no_more<'a>(&mut self, parked: impl IntoIterator<Item = &'a Parked>) {
+    fn weigh_no_more<'a>(&mut self, parked: impl IntoIterator<Item = &'a Parked>) {
         let bytes = parked
             .into_iter()
             .map(|one| of_parked(&one.decoded.request));

@@ -177,6 +177,22 @@ fn memory_of_parked_sends_has_a_limit() {
     assert_eq!(bytes(&mut world, "parked"), 0);
 }
 
+#[test]
+fn memory_of_sends_awaiting_agents_is_given_back() {
+    let mut world = World::new(settings());
+    world.prompt_look = false;
+    let conn = world.connect();
+    for id in 1..=3 {
+        world.request(conn, id, &send(1 << 20, r#","agent":"nobody""#));
+    }
+    assert!(bytes(&mut world, "parked") > 3 << 20, "each of them");
+    world.take_look();
+    assert_eq!(bytes(&mut world, "parked"), 0);
+    let told = &world.clients[&conn].lines;
+    let refused = told.iter().filter(|line| line["code"] == "unknown-agent");
+    assert_eq!(refused.count(), 3, "{told:?}");
+}
+
 /// Lists that the store was asked for and has not answered.
 fn asked(world: &mut World) -> Vec<Token> {
     let orders = std::mem::take(&mut world.orders).into_iter();
