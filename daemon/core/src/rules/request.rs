@@ -228,10 +228,12 @@ impl State {
 /// The refusal of what agents may not ask for.
 fn not_from_inside(descent: &Descent) -> Rejected {
     if descent.unseen {
-        let error = "an agent can't do this, and the process that connected was gone before it could \
-                     be seen whether it was one";
-        return Rejected::new(Code::Forbidden, error)
-            .hint("let the process that connects live until it is answered");
+        let error = "an agent can't do this, and whether the process that connected is one can't be \
+                     seen: it was gone already, or `/proc` hides it (`hidepid`)";
+        return Rejected::new(Code::Forbidden, error).hint(
+            "let the process that connects live until it is answered; where `/proc` is mounted \
+             with `hidepid`, run the daemon in the group that its `gid=` names",
+        );
     }
     let error = "an agent can't do this: the request came from inside a worker";
     Rejected::new(Code::Forbidden, error)
