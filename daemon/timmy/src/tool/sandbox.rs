@@ -27,6 +27,8 @@ pub(crate) use grants::Grants;
 
 /// The hidden word by which this program starts itself.
 pub(crate) const SANDBOXED: &str = "__sandboxed";
+/// After it, and before the process that keeps the command: without that it isn't run.
+pub(crate) const KEPT_BY: &str = "--kept-by";
 /// What a command's shell would say of a program that can't be started.
 const CANNOT_START: u8 = 126;
 /// The arguments with which this program becomes `command` in a workspace, with nothing but the
@@ -64,6 +66,9 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn become_command(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Error {
+    // It leads its own session, unless it does so already: it has no terminal, and can join no
+    // group of another session, as is its keeper's.
+    let _leads_already = nix::unistd::setsid();
     let prepared = prepare(&mut arguments);
     if let Err(error) = prepared {
         return error;
@@ -78,11 +83,12 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Erro
 /// Gives up what isn't granted, as the words up to `--` say.
 fn prepare(arguments: &mut impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let mut grants = Some(Grants::default());
-    let mut workspace = None;
+    let (mut workspace, mut keeper) = (None, None);
     while let Some(word) = arguments.next() {
         let mut path = || PathBuf::from(arguments.next().unwrap_or_default());
         match (word.to_str(), &mut grants) {
             (Some("--in"), _) => workspace = Some((which(&path())?, path())),
+            (Some(KEPT_BY), _) => keeper = Some(path()),
             (Some("--same"), Some(grants)) => grants.same.push((which(&path())?, path())),
             (Some("--read"), Some(grants)) => grants.read.push(path()),
             (Some("--write"), Some(grants)) => grants.write.push(path()),
@@ -95,6 +101,11 @@ fn prepare(arguments: &mut impl Iterator<Item = OsString>) -> anyhow::Result<()>
         }
     }
     die_with_parent()?;
+    if let Some(keeper) = keeper {
+        // Had it ended before that, nobody would say so any more.
+        let parent = PathBuf::from(nix::unistd::getppid().to_string());
+        ensure!(keeper == parent, "what keeps it has ended");
+    }
     let Some((inode, path)) = workspace else {
         bail!("there is no workspace");
     };

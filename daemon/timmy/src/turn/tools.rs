@@ -24,7 +24,7 @@ const AT_ONCE: usize = 8;
 /// Pieces of a tool's output that wait for a slow reader; beyond, they are dropped.
 const PROGRESS: usize = 64;
 /// How long a tool may take to end when it is told to: whoever told us waits 5 s.
-const GRACE: Duration = Duration::from_secs(3);
+pub(crate) const GRACE: Duration = Duration::from_secs(4);
 /// Bytes of malformed arguments that are shown.
 const MOST_SHOWN: usize = 2_000;
 

@@ -6,6 +6,8 @@
 //! command's keeper is the first process of a namespace where one may be made, with which all ends.
 //! Elsewhere the command's process group is killed. Must not know what a command is for.
 //!
+//! No wait is without an end: what can't be ended within a while is told.
+//!
 //! Not caught: on Linux what another user owns (`sudo` without a sandbox), or what another program
 //! was asked to start, and without a namespace what forks faster than it is found; elsewhere what
 //! left the process group.
@@ -19,11 +21,13 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, getpgid};
 use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
+
+use crate::tool::sandbox;
 
 /// The hidden word by which this program starts itself.
 pub(crate) const KEEP: &str = "__keep";
@@ -34,6 +38,11 @@ pub(super) const ALONE: &str = "--alone";
 const FIRST: &str = "--first";
 /// A command that is asked to end gets this long to tidy up.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// One that was killed is over by then, unless another process holds it.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
+/// What is left over is hunted for so long.
+#[cfg(target_os = "linux")]
+const HUNTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a keeper says at its end, as one line on standard error.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -44,6 +53,8 @@ pub(super) struct Report {
     pub(super) signal: Option<i32>,
     /// How many processes were left over, and killed.
     pub(super) strays: usize,
+    /// How many could not be ended.
+    pub(super) left: usize,
     /// Why there was nothing to keep.
     pub(super) failed: Option<String>,
     /// Why there may be no namespace of processes here: nothing was run.
@@ -61,10 +72,13 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             Err(error) => not_run(&error),
         },
         #[cfg(target_os = "linux")]
-        Some(FIRST) => match namespace::enter() {
-            Ok(()) => kept(arguments.skip(1), namespace::left_over),
-            Err(error) => not_run(&error),
-        },
+        Some(FIRST) => {
+            let mut rest = arguments.skip(1);
+            match namespace::enter(rest.next()) {
+                Ok(()) => kept(rest, async || namespace::left_over()),
+                Err(error) => not_run(&error),
+            }
+        }
         #[cfg(not(target_os = "linux"))]
         Some(ALONE) => Report {
             not_alone: Some("this system has none".to_owned()),
@@ -100,41 +114,66 @@ fn not_run(error: &anyhow::Error) -> Report {
     }
 }
 
+/// What a command left behind, which is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Rest {
+    killed: usize,
+    /// Those that could not be.
+    left: usize,
+}
+
 /// Keeps a command; `rest` sees to what is left over.
-fn kept(arguments: impl Iterator<Item = OsString>, rest: fn() -> usize) -> Report {
+fn kept(arguments: impl Iterator<Item = OsString>, rest: impl AsyncFnOnce() -> Rest) -> Report {
     keep(arguments, rest).unwrap_or_else(|error| Report {
         failed: Some(format!("{error:#}")),
         ..Report::default()
     })
 }
 
-fn keep(arguments: impl Iterator<Item = OsString>, rest: fn() -> usize) -> anyhow::Result<Report> {
+fn keep(
+    mut arguments: impl Iterator<Item = OsString>,
+    rest: impl AsyncFnOnce() -> Rest,
+) -> anyhow::Result<Report> {
     // Away from any terminal, and from signals that are meant for timmy's group.
     let _has_one_already = nix::unistd::setsid();
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = runtime()?;
     let status = runtime.block_on(async {
         let output = std::io::stdout().as_fd().try_clone_to_owned()?;
-        let alive = std::io::stdin().as_fd().try_clone_to_owned()?;
-        let alive = pipe::Receiver::from_owned_fd(alive)?;
+        let alive = alive()?;
         let mut command = Command::new(itself()?);
+        // It makes a session of its own, so that nothing of it can join this one's group, where
+        // signals would reach the keeper, and those of the keeper nobody.
         let command = command
+            .args(arguments.next())
+            .args([sandbox::KEPT_BY, &std::process::id().to_string()])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
-            .stderr(output)
-            .process_group(0);
+            .stderr(output);
         until_end(command.spawn()?, &alive).await
     })?;
+    let Rest { killed, left } = runtime.block_on(rest());
     Ok(Report {
-        code: status.code(),
-        signal: status.signal(),
-        strays: rest(),
+        code: status.and_then(|status| status.code()),
+        // One that is held by another process is ended with that one.
+        signal: status.map_or(Some(Signal::SIGKILL as i32), |status| status.signal()),
+        strays: killed,
+        left,
         ..Report::default()
     })
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+/// Standard input, whose other end timmy has as long as the command may run.
+fn alive() -> std::io::Result<pipe::Receiver> {
+    pipe::Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)
 }
 
 /// This program, even when another one has taken its place meanwhile.
@@ -146,31 +185,43 @@ pub(super) fn itself() -> std::io::Result<std::path::PathBuf> {
     }
 }
 
-async fn until_end(mut child: Child, alive: &pipe::Receiver) -> anyhow::Result<ExitStatus> {
-    let group = child.id().and_then(|id| i32::try_from(id).ok());
-    let signal = |signal: Signal| {
-        if let Some(group) = group {
-            let _is_gone = killpg(Pid::from_raw(group), signal);
+/// How it ended; nothing when it hadn't after it was killed.
+pub(super) async fn until_end(
+    mut child: Child,
+    alive: &pipe::Receiver,
+) -> anyhow::Result<Option<ExitStatus>> {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    let pid = pid.map(Pid::from_raw);
+    tokio::select! {
+        status = child.wait() => {
+            if !cfg!(target_os = "linux") {
+                // Its group is all that can be found there.
+                let _is_gone = pid.map(|group| killpg(group, Signal::SIGKILL));
+            }
+            return Ok(Some(status?));
         }
-    };
-    let mut status = tokio::select! {
-        status = child.wait() => Some(status?),
-        () = closed(alive) => None,
-    };
-    if status.is_none() {
-        signal(Signal::SIGTERM);
-        status = tokio::time::timeout(GRACE, child.wait())
-            .await
-            .ok()
-            .transpose()?;
+        () = closed(alive) => {}
     }
-    if status.is_none() || !cfg!(target_os = "linux") {
-        signal(Signal::SIGKILL);
+    // Nobody has waited for it yet, so its number is still its own.
+    if let Some(pid) = pid {
+        let _is_gone = killpg(pid, Signal::SIGTERM);
+        if getpgid(Some(pid)) != Ok(pid) {
+            let _is_gone = kill(pid, Signal::SIGTERM);
+        }
     }
-    match status {
-        Some(status) => Ok(status),
-        None => Ok(child.wait().await?),
+    let ended = tokio::time::timeout(GRACE, child.wait()).await;
+    if let Some(pid) = pid
+        && (ended.is_err() || !cfg!(target_os = "linux"))
+    {
+        let _is_gone = killpg(pid, Signal::SIGKILL);
     }
+    if let Ok(status) = ended {
+        return Ok(Some(status?));
+    }
+    // Whatever group it is in.
+    child.start_kill()?;
+    let ended = tokio::time::timeout(KILLED_WITHIN, child.wait()).await;
+    Ok(ended.ok().transpose()?)
 }
 
 /// Waits until nobody has the other end.
@@ -188,32 +239,61 @@ async fn closed(alive: &pipe::Receiver) {
     }
 }
 
-/// Kills what is left over, until nothing is; says how many processes that were.
+/// Kills what is left over, until nothing is or it has taken too long.
 #[cfg(target_os = "linux")]
-fn sweep() -> usize {
+async fn sweep() -> Rest {
     use nix::errno::Errno;
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+    use tokio::signal::unix::{SignalKind, signal};
 
+    /// After it is looked again, whatever is told of children that have ended.
+    const PAUSE: Duration = Duration::from_millis(20);
+
+    let mut has_ended = signal(SignalKind::child()).ok();
+    let began = std::time::Instant::now();
     let mut killed = std::collections::BTreeSet::new();
     loop {
-        for process in descend::descendants() {
+        let found = descend::descendants();
+        let mut is_new = false;
+        for process in &found {
             process.kill();
-            killed.insert(process.pid);
+            is_new |= killed.insert(process.pid);
         }
         // Each that dies leaves its children to us: look again.
-        if waitpid(Pid::from_raw(-1), None) == Err(Errno::ECHILD) {
-            return killed.len();
+        loop {
+            match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+                Err(Errno::ECHILD) => {
+                    return Rest {
+                        killed: killed.len(),
+                        left: 0,
+                    };
+                }
+                Ok(WaitStatus::StillAlive) => break,
+                _ => {}
+            }
         }
-        while let Ok(found) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG))
-            && found != WaitStatus::StillAlive
-        {}
+        if began.elapsed() > HUNTED_WITHIN {
+            return Rest {
+                killed: killed.len().saturating_sub(found.len()),
+                left: found.len(),
+            };
+        }
+        if !is_new {
+            let ended = async {
+                match &mut has_ended {
+                    Some(signal) => signal.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _looked_again_anyway = tokio::time::timeout(PAUSE, ended).await;
+        }
     }
 }
 
 /// Its group is all that can be found there, and was killed.
 #[cfg(not(target_os = "linux"))]
-fn sweep() -> usize {
-    0
+async fn sweep() -> Rest {
+    Rest::default()
 }
 
 #[cfg(target_os = "linux")]

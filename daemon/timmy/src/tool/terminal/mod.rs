@@ -37,10 +37,15 @@ const USUAL_SECONDS: u64 = 180;
 const MOST_SECONDS: u64 = 600;
 /// A longer command doesn't fit into an argument, whose limit is 128 KiB on Linux.
 const MOST_COMMAND: usize = 100_000;
-/// A keeper that doesn't end within its own grace and this is killed itself.
-const KEEPER_WITHIN: Duration = Duration::from_secs(4);
+/// A keeper that doesn't end within the command's grace and this is waited for no longer.
+const KEEPER_WITHIN: Duration = Duration::from_secs(2);
 /// What a command said last is in the pipe when its keeper has ended.
 const REST_WITHIN: Duration = Duration::from_millis(500);
+// A turn drops a call that takes longer to end: what came of it would never be told.
+const _: () = assert!(
+    GRACE.as_millis() + KEEPER_WITHIN.as_millis() + REST_WITHIN.as_millis()
+        < crate::turn::tools::GRACE.as_millis()
+);
 /// What is read at once: a pipe holds no more.
 const PIECE: usize = 64 << 10;
 /// What of an output is told as it comes: who is behind by more has its end in the result.
@@ -274,9 +279,6 @@ impl Bash {
         let is_left = !matches!(is_left, Ok(Ok(_)));
         // What was said last is still there; who else may say something isn't waited for.
         let _is_open = tokio::time::timeout(REST_WITHIN, heard.all(&mut output)).await;
-        if is_left {
-            let _is_gone = keeper.start_kill();
-        }
         let report = report(stderr, is_left).await;
         Ok(Run {
             output,
@@ -335,6 +337,9 @@ impl Bash {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // With it a namespace ends. Without one it is all that hunts what is left, and has its
+            // own limit.
+            .kill_on_drop(is_alone)
             .spawn()
     }
 }
@@ -435,13 +440,15 @@ async fn report(stderr: impl tokio::io::AsyncRead + Unpin, is_left: bool) -> Rep
     tokio::pin!(reading);
     if !is_left {
         // It has ended, so this does.
-        let _is_short = tokio::time::timeout(KEEPER_WITHIN, reading.read_to_end(&mut said)).await;
+        let _is_short = tokio::time::timeout(REST_WITHIN, reading.read_to_end(&mut said)).await;
     }
+    let unknown = if is_left {
+        "it had not ended when it was waited for no longer, so processes of it may be left"
+    } else {
+        "what kept it was killed, so processes of it may be left, and how it ended is unknown"
+    };
     serde_json::from_slice(&said).unwrap_or_else(|_| Report {
-        failed: Some(
-            "what kept it was killed, so processes of it may be left, and how it ended is unknown"
-                .to_owned(),
-        ),
+        failed: Some(unknown.to_owned()),
         ..Report::default()
     })
 }
@@ -490,6 +497,14 @@ fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> ToolOutcome {
         Leave::Sandboxed { .. } if !is_alone => ", arguments of other processes are seen",
         _ => "",
     };
+    let doubt = match (ended, &report.failed) {
+        (CommandEnd::Cancelled | CommandEnd::TimedOut(_), Some(why)) => format!("; but {why}"),
+        _ => String::new(),
+    };
+    let left = match report.left {
+        0 => String::new(),
+        left => format!("; {left} that it left behind could not be ended"),
+    };
     let strays = match report.strays {
         0 => String::new(),
         1 => "; one process that it left behind was killed".to_owned(),
@@ -501,7 +516,7 @@ fn told(run: Run, leave: Leave, is_alone: bool, took: Duration) -> ToolOutcome {
     }
     let seconds = took.as_secs_f64();
     text.push_str(&format!(
-        "[{how}; {confined}{deaf}{seen}; {seconds:.1} s{strays}]\n"
+        "[{how}{doubt}; {confined}{deaf}{seen}; {seconds:.1} s{strays}{left}]\n"
     ));
     ToolOutcome {
         ok: ended == CommandEnd::ByItself && report.failed.is_none() && report.code == Some(0),

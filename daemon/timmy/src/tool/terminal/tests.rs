@@ -11,6 +11,8 @@ mod closed;
 mod kernels;
 #[cfg(target_os = "linux")]
 mod namespaces;
+#[cfg(target_os = "linux")]
+mod outliving;
 
 /// No test's command takes longer, whatever the load.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use agentd_protocol::line::Reach;
 
+use super::outliving::in_workspace;
 use super::*;
 use crate::tool::tests::skip;
 
@@ -112,15 +113,6 @@ async fn namespace_ends_what_forks_for_ever() {
     let done = terminal.bash(chain).await;
     assert!(done.ok, "{}", done.output);
     assert_eq!(in_workspace(&terminal), Vec::<PathBuf>::new());
-}
-
-/// The processes that work in its workspace.
-fn in_workspace(terminal: &Terminal) -> Vec<PathBuf> {
-    let work = terminal.place.path("ws");
-    let here = |pid: &Path| std::fs::read_link(pid.join("cwd")).is_ok_and(|cwd| cwd == work);
-    let processes = std::fs::read_dir("/proc").unwrap();
-    let all = processes.filter_map(|entry| Some(entry.ok()?.path()));
-    all.filter(|pid| here(pid)).collect()
 }
 
 #[tokio::test]
