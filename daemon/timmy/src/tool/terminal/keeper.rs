@@ -320,7 +320,9 @@ mod descend {
             // The name may have anything in it, so what follows its end counts.
             let (_, after) = stat.rsplit_once(')')?;
             let fields: Vec<_> = after.split_ascii_whitespace().collect();
-            let lives = !matches!(*fields.first()?, "Z" | "X");
+            // The state is the first thread's: when that has ended, others may work on.
+            let threads: u32 = fields.get(17)?.parse().ok()?;
+            let lives = threads > 1 || !matches!(*fields.first()?, "Z" | "X");
             lives.then_some(Self {
                 pid,
                 parent: fields.get(1)?.parse().ok()?,

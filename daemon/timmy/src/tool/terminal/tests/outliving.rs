@@ -124,6 +124,38 @@ async fn outliving_by_killing_the_keepers_group_fails() {
     }
 }
 
+#[tokio::test]
+async fn outliving_by_a_dead_first_thread_fails() {
+    // The thread says so when the first one is gone.
+    let alone = "if os.fork(): sys.exit()\n\
+        os.setsid()\n\
+        def stay():\n\
+        \x20while ') Z ' not in open(f'/proc/{os.getpid()}/stat').read(): pass\n\
+        \x20ready('alone')\n\
+        \x20null = os.open('/dev/null', os.O_RDWR)\n\
+        \x20for number in (0, 1, 2): os.dup2(null, number)\n\
+        \x20threading.Event().wait()\n\
+        threading.Thread(target=stay).start()\n\
+        libc.syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)\n";
+    for version in KERNELS {
+        let Some((terminal, command)) = scripted(version, alone) else {
+            return;
+        };
+        let done = terminal.bash(&format!("{command}; cat ready")).await;
+        assert!(
+            done.ok && done.output.starts_with("alone\n[exit code 0; "),
+            "{version}: {}",
+            done.output
+        );
+        assert!(
+            done.output.contains("one process that it left behind"),
+            "{version}: {}",
+            done.output
+        );
+        assert_eq!(in_workspace(&terminal), Vec::<PathBuf>::new(), "{version}");
+    }
+}
+
 /// However it got out of it.
 #[tokio::test]
 async fn outliving_outside_its_own_group_fails() {
