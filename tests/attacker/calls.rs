@@ -12,6 +12,9 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("acct", libc::SYS_acct),
     ("add_key", libc::SYS_add_key),
     ("bpf", libc::SYS_bpf),
+    // Of Linux 6.17, everywhere the same.
+    ("file_getattr", 468),
+    ("file_setattr", 469),
     ("capset", libc::SYS_capset),
     ("chroot", libc::SYS_chroot),
     ("clone", libc::SYS_clone),

@@ -118,6 +118,9 @@ const ATTRIBUTES: &[libc::c_long] = &[
     464,
     465,
     466,
+    // `file_getattr` and `file_setattr` of Linux 6.17, everywhere the same: flags, as of `chattr`.
+    468,
+    469,
 ];
 
 /// What a call has to be like to be refused: any of these; all, when there is none.
