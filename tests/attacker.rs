@@ -13,6 +13,7 @@
 //! | `steal PID NUMBER` · `pidfd PID SIGNAL` | takes another's open file; signals by a handle |
 //! | `owner PID` | has another told by a signal that a pipe is ready |
 //! | `unix PATH` · `abstract NAME` · `letter PATH` · `tcp ADDRESS` | connects, sends |
+//! | `bound NAME` | gives an end of a pair of sockets an abstract name |
 //! | `ask PATH LINE` · `named NAME PATH LINE` | says a line to a daemon, and prints its first answer; from a socket of that name |
 //! | `gone PATH LINE` | says a line on a connection whose process is gone: another one connected, and died |
 //! | `away WORDS…` | does the rest as a process that nobody knows: twice forked, a session of its own, an empty environment |

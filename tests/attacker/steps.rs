@@ -14,7 +14,9 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::libc;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket, socketpair,
+};
 use nix::sys::stat::Mode;
 use nix::unistd::{ForkResult, fork, setsid};
 
@@ -57,6 +59,7 @@ pub(crate) fn run(words: &[&str]) -> io::Result<()> {
             let address = SocketAddr::from_abstract_name(name)?;
             UnixStream::connect_addr(&address).map(drop)
         }
+        ["bound", name] => bound(name),
         ["letter", path] => UnixDatagram::unbound()?.send_to(b"x", path).map(drop),
         ["tcp", address] => std::net::TcpStream::connect(address).map(drop),
         ["ask", path, line] => ask(UnixStream::connect(path)?, line),
@@ -241,6 +244,14 @@ fn owner(pid: &str) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     writer.write_all(b"x")
+}
+
+/// An end of a pair is given a name of the machine's.
+fn bound(name: &str) -> io::Result<()> {
+    let kind = SockType::Stream;
+    let (end, _other) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
+    let name = UnixAddr::new_abstract(name.as_bytes())?;
+    Ok(bind(end.as_raw_fd(), &name)?)
 }
 
 /// A connection whose own end has a name.

@@ -491,7 +491,9 @@ async fn without_leave_a_command_has_no_sockets_and_with_it_those_of_the_network
          t('tcp', lambda: socket.create_connection(('127.0.0.1', {port})))\n\
          t('udp', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9)))\n\
          t('unix', lambda: socket.socket(socket.AF_UNIX).connect('socket'))\n\
-         t('pair', lambda: socket.socketpair())\n"
+         t('pair', lambda: socket.socketpair())\n\
+         t('port', lambda: socket.create_server(('127.0.0.1', 0)))\n\
+         t('name', lambda: socket.socketpair()[0].bind('\\0timmy-{port}'))\n"
     );
     terminal.place.write("ws/probe.py", probe);
     let Some(python) = sandbox::found(
@@ -508,7 +510,7 @@ async fn without_leave_a_command_has_no_sockets_and_with_it_those_of_the_network
     let without = terminal.run(json!({ "command": command })).await;
     assert_eq!(
         said(&without),
-        "tcp no\nudp no\nunix no\npair yes\n",
+        "tcp no\nudp no\nunix no\npair yes\nport no\nname no\n",
         "{}",
         without.output
     );
@@ -516,7 +518,7 @@ async fn without_leave_a_command_has_no_sockets_and_with_it_those_of_the_network
     let with = terminal.run(with).await;
     assert_eq!(
         said(&with),
-        "tcp yes\nudp yes\nunix no\npair yes\n",
+        "tcp yes\nudp yes\nunix no\npair yes\nport yes\nname yes\n",
         "{}",
         with.output
     );
