@@ -5,7 +5,8 @@
 //! other processes' memory; a filter of system calls guards sockets, of which landlock knows TCP
 //! only. A superuser's command loses its capabilities. Must not know why a command is run.
 //!
-//! Not guarded: how much memory, time and disk a command takes; what another program makes of the
+//! Not guarded: how much memory, time and disk a command takes, or else of what a user has in all;
+//! with the network, which abstract names it holds; what another program makes of the
 //! files it writes (a hook of a repository, a build script); and mode, owner and times of the user's
 //! other files, of which landlock knows nothing, and which no filter tells from those of its work.
 
