@@ -32,6 +32,9 @@ pub enum Doing {
 /// the store.
 pub const NEXT_WITHIN: Duration = Duration::from_secs(60);
 
+/// A lock says one short object; more than this isn't ours, as clients see it too.
+const MOST: u64 = 16 * 1024;
+
 /// What a lock file says. While the lock is held it is true.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Holder {
@@ -136,9 +139,19 @@ impl Lock {
         let mut text = serde_json::to_vec(&self.holder)?;
         text.push(b'\n');
         // Blanks over what was longer, so that no reader finds the file cut off.
-        let before = usize::try_from(self.file.metadata()?.len()).unwrap_or(0);
-        text.resize(text.len().max(before), b' ');
-        self.file.write_all_at(&text, 0)
+        let before = self.file.metadata()?.len();
+        let blanks = usize::try_from(before.min(MOST)).unwrap_or(0);
+        text.resize(text.len().max(blanks), b' ');
+        self.file.write_all_at(&text, 0)?;
+        if before > MOST {
+            tracing::warn!(
+                found = before,
+                expected = MOST,
+                "a lock's file is longer than any of agentd's and is cut: who else writes to it?"
+            );
+            self.file.set_len(MOST.max(text.len() as u64))?;
+        }
+        Ok(())
     }
 }
 
@@ -152,10 +165,12 @@ pub fn holder(path: &Path) -> Option<Holder> {
     }
 }
 
-fn read(mut file: &File) -> Option<Holder> {
-    let mut text = String::new();
-    file.read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok()
+/// No more of it than a lock says, however long somebody made it: what else is in there is no reason
+/// to be short of memory.
+fn read(file: &File) -> Option<Holder> {
+    let mut text = Vec::new();
+    file.take(MOST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
@@ -195,6 +210,24 @@ mod tests {
         assert!(!next.is_at(&path));
         let _another = Lock::take(&path, Path::new("/c")).unwrap();
         assert!(!next.is_at(&path), "another file of the same name");
+    }
+
+    #[test]
+    fn lock_that_is_too_long_is_cut() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("daemon.lock");
+        // More than there is memory for; a hole takes no room on the disk.
+        let file = File::create(&path).unwrap();
+        file.set_len(900 << 30).unwrap();
+        file.lock().unwrap();
+        assert_eq!(holder(&path), None, "it says nothing");
+        drop(file);
+        let lock = Lock::take(&path, Path::new("/a")).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), MOST);
+        assert_eq!(holder(&path).unwrap().pid, std::process::id());
+        drop(lock);
+        let _next = Lock::take(&path, Path::new("/b")).unwrap();
+        assert_eq!(holder(&path).unwrap().socket, Path::new("/b"));
     }
 
     #[test]
