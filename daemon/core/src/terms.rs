@@ -37,8 +37,18 @@ pub struct Terms {
 /// A stored request that doesn't read back as a whole, as one of a newer version may.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Unreadable {
+    /// It is what a request is made of, and says what is not known here.
+    pub(crate) is_newer: bool,
     /// Whoever is to be told of its end is told all the same.
     pub(crate) callback: Option<Callback>,
+}
+
+impl Unreadable {
+    /// Is it nothing that any version writes?
+    #[must_use]
+    pub const fn is_damaged(&self) -> bool {
+        !self.is_newer
+    }
 }
 
 impl Terms {
@@ -60,16 +70,18 @@ impl Terms {
         }
     }
 
-    /// Those of a stored request, without a copy of its text, or a look at its characters.
+    /// Those of a stored request, without a copy of its text.
     ///
     /// # Errors
     /// When it doesn't read back: then it is never run.
     pub fn read(request: impl AsRef<[u8]>) -> Result<Self, Unreadable> {
         let request = request.as_ref();
-        serde_json::from_slice(request).map_err(|_newer| {
+        // What is passed over in it, its text above all, is of characters, too.
+        let request = std::str::from_utf8(request).map_err(|_damage| Unreadable::default())?;
+        serde_json::from_str(request).map_err(|_newer| {
+            let request = serde_json::from_str::<serde_json::Value>(request).ok();
             let callback = || {
-                let request: serde_json::Value = serde_json::from_slice(request).ok()?;
-                let callback = request.get("callback")?;
+                let callback = request.as_ref()?.get("callback")?;
                 let result = callback.get("result").and_then(serde_json::Value::as_bool);
                 Some(Callback {
                     url: callback.get("url")?.as_str()?.to_owned(),
@@ -78,6 +90,7 @@ impl Terms {
             };
             Unreadable {
                 callback: callback(),
+                is_newer: request.as_ref().is_some_and(serde_json::Value::is_object),
             }
         })
     }
@@ -162,8 +175,19 @@ mod tests {
         assert_eq!(terms.pins().model.as_deref(), Some("m"));
         let newer = r#"{"text":"x","retry":"twice","callback":{"url":"http://y/"}}"#;
         let unreadable = Terms::read(newer).unwrap_err();
+        assert!(!unreadable.is_damaged());
         assert_eq!(unreadable.callback.unwrap().url, "http://y/");
-        assert_eq!(Terms::read("{").unwrap_err(), Unreadable::default());
+        // In the text, too, which is not looked at otherwise.
+        for damaged in [
+            &b"{"[..],
+            b"{\"text\":\"\0\0\"}",
+            b"{\"text\":\"\xff\"}",
+            b"",
+        ] {
+            let unreadable = Terms::read(damaged).unwrap_err();
+            assert_eq!(unreadable, Unreadable::default());
+            assert!(unreadable.is_damaged());
+        }
     }
 
     #[test]

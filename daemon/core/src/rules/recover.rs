@@ -18,8 +18,48 @@ use crate::rules::budget;
 use crate::sessions::session::{Gate, Session};
 use crate::state::State;
 use crate::store::{JobState, LeftJob, Recovered, Write};
-use crate::terms::Terms;
+use crate::terms::{Terms, Unreadable};
 use crate::worker::Failure;
+
+/// Why a job that was left behind can't go on.
+#[derive(Clone, Copy)]
+enum Lost {
+    /// Somebody ended it before.
+    Cancelled,
+    /// It ran, and may not run again.
+    Running,
+    /// It waited, and what was asked doesn't read back.
+    Unreadable {
+        /// Not even as what another version asks.
+        damaged: bool,
+        /// An earlier attempt had begun.
+        has_run: bool,
+    },
+}
+
+impl Lost {
+    /// What is told of it, unless it ends as somebody asked.
+    fn failure(self) -> Option<Failure> {
+        let (damaged, has_run) = match self {
+            Self::Cancelled => return None,
+            Self::Running => {
+                let error = "agentd died while the turn ran; what it had done by then may have \
+                             taken effect";
+                return Some(Failure::new(Code::Interrupted, error));
+            }
+            Self::Unreadable { damaged, has_run } => (damaged, has_run),
+        };
+        let why = match damaged {
+            true => "what was asked can't be read any more: the store is damaged",
+            false => "what was asked can't be read by this version: a newer agentd wrote it",
+        };
+        let ran = match has_run {
+            true => "it isn't run again, and what it had done before may have taken effect",
+            false => "nothing of it was run",
+        };
+        Some(Failure::new(Code::StoreFailed, format!("{why}; {ran}")))
+    }
+}
 
 impl State {
     pub(crate) fn recovered(&mut self, recovered: Recovered) {
@@ -43,24 +83,21 @@ impl State {
             }
         }
         // All of them first: a turn that ends as interrupted holds those behind it.
-        let lost: Vec<(TurnId, bool)> = recovered
+        let lost: Vec<(TurnId, Lost)> = recovered
             .jobs
             .into_iter()
             .filter_map(|left| self.recover_job(left))
             .collect();
-        for (turn, cancelled) in lost {
-            if cancelled {
+        for (turn, lost) in lost {
+            let Some(failure) = lost.failure() else {
                 self.end_in_turn(turn, Fate::Asked(Ending::Cancelled));
                 continue;
-            }
-            let error =
-                "agentd died while the turn ran; what it had done by then may have taken effect";
+            };
             // Nothing of its session starts before it has ended, which may hold what is behind it.
             let session = self.jobs.get(&turn).map(|job| job.session);
             if let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) {
                 session.current = Some(turn);
             }
-            let failure = Failure::new(Code::Interrupted, error);
             self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
         }
         for session in sessions {
@@ -98,7 +135,7 @@ impl State {
     }
 
     /// Takes a job back into memory; returns it if it can't go on.
-    fn recover_job(&mut self, left: LeftJob) -> Option<(TurnId, bool)> {
+    fn recover_job(&mut self, left: LeftJob) -> Option<(TurnId, Lost)> {
         let LeftJob { row, terms, so_far } = left;
         let session = self.sessions.named(&row.session)?;
         if self.jobs.knows(row.job) {
@@ -119,20 +156,29 @@ impl State {
             .map(|start| start.boot_ms(now))
             .filter(|start| *start > now.boot_ms);
         let turn = TurnId(self.outbox.number());
-        // A request that doesn't read back is ended like an interrupted one, never run.
-        let readable = terms.is_ok();
+        // A request that doesn't read back is ended, never run.
+        let unreadable = terms.as_ref().err().map(Unreadable::is_damaged);
+        let readable = unreadable.is_none();
         let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
         let (terms, bytes) = self.jobs.share(terms);
         let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
         let again = again && !row.cancelled;
-        let lost = (was_running && !again) || !readable || row.cancelled;
+        let lost = match unreadable {
+            _ if row.cancelled => Some(Lost::Cancelled),
+            _ if was_running && !again => Some(Lost::Running),
+            Some(damaged) => Some(Lost::Unreadable {
+                damaged,
+                has_run: attempt > 0,
+            }),
+            None => None,
+        };
         let mut job = Job {
             number: Some(row.job),
             depth: terms.parent.map_or(0, |parent| self.depth(parent)) + 1,
             attempt,
             accepted_seq: row.seq,
             seq: row.seq,
-            start: start.filter(|_| !lost),
+            start: start.filter(|_| lost.is_none()),
             weight: budget::of_waiting(bytes),
             ..Job::new(session, terms, now.mono, expires)
         };
@@ -155,8 +201,8 @@ impl State {
             // Who asked is gone.
             self.say_closed(turn, question, Closed::Exit);
         }
-        if lost {
-            return Some((turn, row.cancelled));
+        if let Some(lost) = lost {
+            return Some((turn, lost));
         }
         if !scheduled {
             self.enqueue_recovered(turn, session, row.job);

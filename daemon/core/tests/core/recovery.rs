@@ -190,7 +190,22 @@ fn every_kind_of_row_has_its_fate() {
         (
             "unreadable",
             job(1, "s", "{", queued(false, None, FAR)),
-            "interrupted",
+            "store-failed",
+        ),
+        (
+            "of a newer version",
+            job(1, "s", r#"{"retry":"twice"}"#, queued(true, None, FAR)),
+            "store-failed",
+        ),
+        (
+            "for later, unreadable",
+            job(1, "s", "\0", queued(false, Some(boot(600_000)), FAR)),
+            "store-failed",
+        ),
+        (
+            "cancelled while it waited, unreadable",
+            cancelled(job(1, "s", "{", queued(false, None, FAR))),
+            "cancelled",
         ),
         ("running", job(1, "s", plain, running(1)), "interrupted"),
         ("running, retry", job(1, "s", auto, running(1)), "again"),
@@ -219,6 +234,54 @@ fn every_kind_of_row_has_its_fate() {
     ];
     for (what, row, expected) in rows {
         assert_eq!(fate(row), expected, "{what}");
+    }
+}
+
+#[test]
+fn lost_prompts_end_with_what_is_true() {
+    let newer = r#"{"text":"x","retry":"twice"}"#;
+    let again = |attempt| JobState::Queued {
+        expires: FAR,
+        start: None,
+        held: false,
+        attempt,
+    };
+    for (request, state, words) in [
+        (
+            "\0\0",
+            again(0),
+            ["the store is damaged", "nothing of it was run"],
+        ),
+        (
+            "\0\0",
+            again(1),
+            ["the store is damaged", "may have taken effect"],
+        ),
+        (newer, again(0), ["a newer agentd", "nothing of it was run"]),
+    ] {
+        let mut state_of_all = State::new(settings());
+        let recovered = Recovered {
+            instance: "i".to_owned(),
+            sessions: vec![session("s")],
+            jobs: vec![job(1, "s", request, state)],
+            holders: Vec::new(),
+        };
+        let mut effects = Vec::new();
+        let recovered = Event::Recovered(Box::new(recovered));
+        state_of_all.apply(NOW, recovered, &mut effects);
+        let writes = effects.iter().filter_map(|effect| match effect {
+            Effect::Commit { writes, .. } => Some(writes),
+            _ => None,
+        });
+        let end = writes.flatten().find_map(|write| match write {
+            Write::Finish { end, line, .. } => Some((*end, line.as_json().to_owned())),
+            _ => None,
+        });
+        let (end, line) = end.expect("an end");
+        assert_eq!(end, End::Failed, "{line}");
+        for word in words {
+            assert!(line.contains(word), "{word}: {line}");
+        }
     }
 }
 
