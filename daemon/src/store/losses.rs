@@ -1,12 +1,16 @@
 //! What was lost of the store, until somebody says that they know.
 //!
 //! Owns the list beside the store: a line for each loss, in words. It is on the disk before what
-//! was lost can't be told any more, and outlives every start. Must not know how a loss is found.
+//! was lost can't be told any more, and outlives every start; the database says the same, so that
+//! a list that is gone isn't one that was accepted. Must not know how a loss is found.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, TransactionBehavior};
 
 use super::loss::Loss;
 use super::schema::{self, FILE};
@@ -78,6 +82,88 @@ pub(super) fn of(database: &Path) -> io::Result<Vec<String>> {
     }
 }
 
+/// In the database: what was noted of it, so that a list that was cut or taken away isn't taken for
+/// one that was accepted.
+const KEPT: &str = "losses";
+
+/// Brings the list and what the database says of it together: all that either has is told.
+pub(super) fn settle(conn: &mut Connection, database: &Path) {
+    let differ = |conn: &Connection| {
+        let (noted, kept) = (of(database).map_err(io_error)?, kept(conn)?);
+        Ok::<_, rusqlite::Error>((noted.join("\n") != kept).then_some((noted, kept)))
+    };
+    let settled = differ(conn).and_then(|found| match found {
+        None => Ok(()),
+        Some(_) => {
+            // Whoever accepts them takes them out of both while nobody else writes.
+            let change = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if let Some((noted, kept)) = differ(&change)? {
+                settle_with(&change, database, noted, &kept)?;
+            }
+            change.commit()
+        }
+    });
+    if let Err(error) = settled {
+        tracing::warn!(%error, "what was lost of the store can't be noted in it");
+    }
+}
+
+fn settle_with(
+    conn: &Connection,
+    database: &Path,
+    mut noted: Vec<String>,
+    kept: &str,
+) -> rusqlite::Result<()> {
+    for line in kept.lines().filter(|line| !line.is_empty()) {
+        if noted.len() < MOST && !noted.iter().any(|noted| noted == line) {
+            tracing::warn!(
+                line,
+                "a loss was taken out of its list, and nobody accepted it"
+            );
+            add(database, line).map_err(io_error)?;
+            noted.push(line.to_owned());
+        }
+    }
+    conn.execute(
+        "INSERT OR REPLACE INTO meta VALUES (?1, ?2)",
+        [KEPT, noted.join("\n").as_str()],
+    )?;
+    Ok(())
+}
+
+fn kept(conn: &Connection) -> rusqlite::Result<String> {
+    let kept = "SELECT coalesce((SELECT value FROM meta WHERE key = ?1), '')";
+    conn.query_row(kept, [KEPT], |row| row.get(0))
+}
+
+fn io_error(error: io::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(error.into())
+}
+
+/// The database, if it can be told that its losses are accepted.
+fn opened(database: &Path) -> io::Result<Option<Connection>> {
+    let version = match schema::header_version(database) {
+        Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found? as usize,
+    };
+    if version == 0 || version > super::migrations::known().len() {
+        return Ok(None);
+    }
+    let log = schema::beside(database, "-wal");
+    let has_log = fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let opened = schema::reopen(database).and_then(|conn| {
+        // It is left to whoever serves, who looks whether it is whole.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
+        kept(&conn).map(|kept| (!kept.is_empty()).then_some(conn))
+    });
+    match opened {
+        Ok(conn) => Ok(conn),
+        // Then it isn't what tells them.
+        Err(error) if schema::is_corrupt(&error) => Ok(None),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
 /// The same for a start, which tells what it found itself even where that can't be noted.
 pub(super) fn beside(database: &Path, found: Option<&Loss>) -> Vec<String> {
     of(database).unwrap_or_else(|error| {
@@ -97,10 +183,19 @@ pub fn losses(dir: &Path) -> io::Result<Vec<String>> {
 /// Forgets what was lost: somebody has seen it. A daemon that runs notices. Gives what it was.
 ///
 /// # Errors
-/// When the list can't be read or taken away.
+/// When the list can't be read or taken away, or the database can't be told.
 pub fn accept_losses(dir: &Path) -> io::Result<Vec<String>> {
     let database = dir.join(FILE);
     let accepted = of(&database)?;
+    let Some(mut conn) = opened(&database)? else {
+        schema::remove(&list(&database))?;
+        return Ok(accepted);
+    };
+    let change = conn.transaction_with_behavior(TransactionBehavior::Immediate);
+    let change = change.map_err(io::Error::other)?;
+    let told = change.execute("DELETE FROM meta WHERE key = ?1", [KEPT]);
+    told.map_err(io::Error::other)?;
     schema::remove(&list(&database))?;
+    change.commit().map_err(io::Error::other)?;
     Ok(accepted)
 }

@@ -388,16 +388,19 @@ fn prepare(dir: &Path) -> Result<schema::Ready, StoreError> {
 fn lost(
     path: &Path,
     role: Role,
-    found: Option<Loss>,
+    ready: &mut schema::Ready,
     reached: mark::Before,
     begun: &begin::Begun,
 ) -> (Option<Loss>, Option<mark::RunningMark>) {
+    let found = ready.loss.take();
     let found = found.or_else(|| reached.lost(path, &begun.epoch, begun.last_seq));
     match role {
-        Role::Daemon => (
-            loss::of_start(path, &begun.epoch, found),
-            Some(mark::RunningMark::of(path, &begun.epoch, begun.last_seq)),
-        ),
+        Role::Daemon => {
+            let loss = loss::of_start(path, &begun.epoch, found);
+            losses::settle(&mut ready.conn, path);
+            let mark = mark::RunningMark::of(path, &begun.epoch, begun.last_seq);
+            (loss, Some(mark))
+        }
         Role::OneShot => (found, None),
     }
 }
@@ -426,7 +429,7 @@ fn open_with(
         path: path.clone(),
         source,
     })?;
-    let (loss, mark) = lost(&path, opener.role, ready.loss, reached, &begun);
+    let (loss, mark) = lost(&path, opener.role, &mut ready, reached, &begun);
     let losses = losses::beside(&path, loss.as_ref());
     let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());

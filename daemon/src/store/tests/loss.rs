@@ -236,6 +236,35 @@ fn losses_are_told_until_accepted() {
 }
 
 #[test]
+fn losses_taken_away_are_told_again() {
+    let dir = TempDir::new().unwrap();
+    bench(dir.path(), "a", Role::Daemon, dead).close();
+    std::fs::remove_file(dir.path().join(FILE)).unwrap();
+    let first = bench(dir.path(), "b", Role::Daemon, dead);
+    let told = first.opened.losses.clone();
+    assert_eq!(told.len(), 1);
+    let list = dir.path().join("agentd.db.losses");
+    // While it runs, too.
+    std::fs::remove_file(&list).unwrap();
+    first.opened.store.look();
+    first.close();
+    assert_eq!(losses(dir.path()).unwrap(), told);
+    std::fs::write(&list, "").unwrap();
+    let next = bench(dir.path(), "c", Role::Daemon, dead);
+    assert_eq!(next.opened.losses, told, "it was cut");
+    next.close();
+    std::fs::remove_file(&list).unwrap();
+    let next = bench(dir.path(), "d", Role::Daemon, dead);
+    assert_eq!(next.opened.losses, told, "it was taken away");
+    next.close();
+    // Nobody serves when it is accepted.
+    assert_eq!(accept_losses(dir.path()).unwrap(), told);
+    let next = bench(dir.path(), "e", Role::Daemon, dead);
+    assert_eq!(next.opened.losses, [""; 0]);
+    next.close();
+}
+
+#[test]
 fn losses_name_the_copy_that_was_rescued() {
     // With the note that it was here, and without: all was taken away.
     for all in [false, true] {

@@ -39,6 +39,10 @@ impl Writer {
         if self.trouble.is_none() && self.is_displaced() {
             self.rescue();
         }
+        if let (Role::Daemon, Some(conn), None) = (self.config.role, &mut self.conn, &self.trouble)
+        {
+            losses::settle(conn, &self.config.path);
+        }
         match losses::of(&self.config.path) {
             Ok(losses) if losses != self.losses => {
                 self.losses.clone_from(&losses);
