@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -100,6 +100,8 @@ const FRAME: usize = 24;
 pub(super) const EPOCH: &str = "SELECT value FROM meta WHERE key = 'epoch'";
 /// Bytes of a page of ours.
 const PAGE: u32 = 4096;
+/// More of zeros behind what is of the log are not copied with it.
+const ROOM: u64 = 64 * 1024 * 1024;
 /// Frames of an earlier round behind those of this one are left in the file; so many in a row say
 /// that no more of this one follow. A hole may be as long.
 const STALE: u32 = 64;
@@ -116,13 +118,13 @@ pub(super) fn of_log(conn: &Connection, path: &Path) -> io::Result<Option<Loss>>
         Err(error) => return Err(error),
     };
     let known = frames(conn)?;
-    let commits = commits_behind(&file, known)?;
+    let Behind { commits, end } = behind(&file, known)?;
     // Others that write just now were here before: whoever was the first has looked.
     if commits < 2 || frames(conn)? != known {
         return Ok(None);
     }
     let copy = free_name(&log, COPIED);
-    copy_private(&log, &copy)?;
+    copy_private(&file, end, &copy)?;
     let loss = Loss::Cut { commits, copy };
     losses::note(path, &loss);
     // What is written behind the last good frame would not hide all of what follows it.
@@ -138,12 +140,19 @@ fn frames(conn: &Connection) -> io::Result<u32> {
     Ok(u32::try_from(frames).unwrap_or(0))
 }
 
-/// Commits of the same round behind so many frames.
-fn commits_behind(log: &File, known: u32) -> io::Result<usize> {
+/// What is of the same round behind so many frames.
+#[derive(Default)]
+struct Behind {
+    commits: usize,
+    /// Where it ends in the file.
+    end: u64,
+}
+
+fn behind(log: &File, known: u32) -> io::Result<Behind> {
     let mut header = [0; HEADER];
     let mut frame = [0; FRAME];
     if !read(log, &mut header, 0)? || !read(log, &mut frame, HEADER as u64)? {
-        return Ok(0);
+        return Ok(Behind::default());
     }
     // The frames of a header that is damaged itself have the same salts as the first one.
     let (page, salts) = if is_whole(&header) {
@@ -152,11 +161,15 @@ fn commits_behind(log: &File, known: u32) -> io::Result<usize> {
         (PAGE, frame[8..16].to_owned())
     };
     let size = FRAME as u64 + u64::from(page);
-    let (mut commits, mut stale) = (0, 0);
+    let (mut commits, mut stale, mut end) = (0, 0, 0);
     let mut place = HEADER as u64 + u64::from(known) * size;
     while stale < STALE && read(log, &mut frame, place)? {
-        if frame[8..16] == salts {
+        // No page has the number 0: that is room that was made ahead, or a hole, which may be as long
+        // as somebody likes.
+        let is_frame = number(&frame[..4]) > 0;
+        if is_frame && frame[8..16] == salts {
             stale = 0;
+            end = place + size;
             // How many pages the file has after a commit; none within one.
             commits += usize::from(number(&frame[4..8]) > 0);
         } else {
@@ -164,7 +177,7 @@ fn commits_behind(log: &File, known: u32) -> io::Result<usize> {
         }
         place += size;
     }
-    Ok(commits)
+    Ok(Behind { commits, end })
 }
 
 fn number(bytes: &[u8]) -> u32 {
@@ -198,13 +211,15 @@ fn read(file: &File, into: &mut [u8], place: u64) -> io::Result<bool> {
     }
 }
 
-fn copy_private(from: &Path, to: &Path) -> io::Result<()> {
+/// All of it, but for a hole that is longer than any room that was made ahead.
+fn copy_private(mut from: &File, end: u64, to: &Path) -> io::Result<()> {
     let mut copy = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(to)?;
-    io::copy(&mut File::open(from)?, &mut copy)?;
+    from.seek(SeekFrom::Start(0))?;
+    io::copy(&mut from.take(end.saturating_add(ROOM)), &mut copy)?;
     copy.sync_all()
 }
 

@@ -96,6 +96,26 @@ fn loss_is_not_what_a_power_cut_leaves() {
 }
 
 #[test]
+fn loss_is_no_hole_in_a_log() {
+    let sparse = |log: &Path| {
+        let file = std::fs::File::options().write(true).open(log).unwrap();
+        file.set_len(900 << 30).unwrap();
+    };
+    let begun = Instant::now();
+    let image = killed(3);
+    sparse(&log(&image));
+    let opened = reopened(&image);
+    assert_eq!((opened.loss.as_ref(), jobs(&opened)), (None, 3));
+    drop(opened);
+    // Nothing but a hole: the log was taken away.
+    let image = killed_alone(3);
+    std::fs::write(log(&image), "").unwrap();
+    sparse(&log(&image));
+    assert!(reopened(&image).loss.is_some());
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn loss_is_no_frame_of_an_earlier_round() {
     let image = killed(40);
     let db = Connection::open(image.path().join(FILE)).unwrap();
