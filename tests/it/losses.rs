@@ -173,3 +173,37 @@ fn backup_planned_says_how_often_at_least() {
     let ended = daemon.agentctl(&["backup", "--every", "never"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
+
+/// Puts zeros over the middle of what a job was asked, while nobody serves.
+fn overwrite(file: &std::path::Path, prompt: &str) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let found = bytes.windows(prompt.len());
+    let place = found.into_iter().position(|some| some == prompt.as_bytes());
+    let place = place.expect("the prompt");
+    bytes[place..place + prompt.len()].fill(0);
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn losses_of_waiting_prompts_are_told_truly() {
+    let daemon = Daemon::start();
+    let prompt = "do this in another year ".repeat(40);
+    let later = json!({"type": "send", "agent": "chaos", "session": "later", "text": prompt,
+        "start_at": "2027-06-01T00:00:00Z"});
+    let job = daemon.connect().request(&later.to_string())["job"].clone();
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _left) = daemon.left();
+    overwrite(&place.path("state/agentd.db"), &prompt[100..612]);
+    let daemon = place.start();
+    let asked = json!({"type": "collect", "jobs": [job], "timeout": 5});
+    let end = daemon.ask(&asked.to_string());
+    let end = serde_json::to_string(&end).unwrap();
+    for word in ["store-failed", "the store is damaged", "nothing of it was run"] {
+        assert!(end.contains(word), "{word}: {end}");
+    }
+    let status = daemon.status();
+    assert_eq!(status["state"], "degraded", "{status}");
+    let log = daemon.log();
+    assert!(log.contains("what was asked of job"), "{log}");
+    accepted(daemon, "what was asked of job");
+}

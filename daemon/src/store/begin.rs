@@ -52,8 +52,12 @@ pub(super) fn begin(
         let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
         let change = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let file = change.path().map(Path::new);
-        let dead = Search::new(role, boot, &is_dead).find(&change, file)?;
+        let search = Search::new(role, boot, &is_dead);
+        let dead = search.find(&change, file)?;
         whole()?;
+        if let Some(file) = file {
+            search.note_damaged(file);
+        }
         orphans = takeover::take(&change, instance, dead)?;
         failpoint!("before-commit-takeover");
         change.commit()?;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use agentd_base::replace::{PRIVATE, replace};
 use rusqlite::Connection;
 
+use super::damage;
 use super::losses;
 use super::schema::{FILE, beside, free_name, reopen_to_read};
 
@@ -35,7 +36,7 @@ pub enum Loss {
     },
     /// A page isn't what it should be.
     Damaged {
-        /// In SQLite's words.
+        /// What was found, in SQLite's words or ours.
         found: String,
     },
     /// Another store was here before.
@@ -66,11 +67,9 @@ impl Display for Loss {
                 "the store is an older one than it was: it ends with number {has} of {had}, and \
                  what was between them is lost: was its log taken away, or a copy put in its place?"
             ),
-            Self::Damaged { found } => write!(
-                f,
-                "the store is damaged: {found}; `agentctl export` and `agentctl backup` save what \
-                 can be read, `agentctl restore` puts an earlier backup in its place"
-            ),
+            Self::Damaged { found } => {
+                write!(f, "the store is damaged: {found}; {}", damage::REMEDY)
+            }
             Self::Gone {
                 epoch,
                 rescued: None,

@@ -10,6 +10,7 @@ mod backup_plan;
 mod begin;
 mod checkpoint;
 mod columns;
+mod damage;
 mod disk;
 mod export;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -69,6 +70,7 @@ use tokio::sync::{Notify, oneshot};
 use self::begin::begin;
 use self::readers::{By, Readers};
 use self::schema::Whole;
+use self::verify::Verify;
 
 /// Commands between the owner and the writer. What is handed in while it is full comes back, to be
 /// handed in again: the owner keeps it, and the core stops asking for more long before.
@@ -231,7 +233,7 @@ pub enum StoreError {
         holder: Option<u32>,
     },
     /// SQLite said no.
-    #[error("can't open the store `{}`: {source}", path.display())]
+    #[error("can't open the store `{}`: {source}{}", path.display(), damage::at_start(source))]
     Sqlite {
         /// The file.
         path: PathBuf,
@@ -439,12 +441,14 @@ fn open_with(
     let (commands, received) = inbox::inbox(COMMANDS);
     let answer = Arc::new(answer);
     let commits = Arc::default();
+    let verify = Verify::new(path.clone(), opener.give_way);
     let readers = Readers::new(readers::ReaderConfig {
         path: path.clone(),
         answer: Arc::clone(&answer),
         commits: Arc::clone(&commits),
         limits: faults.limits,
         give_way: opener.give_way,
+        verify: verify.clone(),
         before: faults.reader,
     });
     let closing = Arc::<AtomicBool>::default();
@@ -462,7 +466,7 @@ fn open_with(
             closing: Arc::clone(&closing),
             commits,
             readers: readers.clone(),
-            give_way: opener.give_way,
+            verify,
             answers: opener.answers,
             fault: faults.writer,
         },

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::columns::{int, nat, shown};
-use super::{export, history, listed, lists, log, texts, usage, webhooks};
+use super::{damage, export, history, listed, lists, log, texts, usage, webhooks};
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -27,8 +27,8 @@ pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, session
     jobs.expires_boot, jobs.start_boot";
 
 /// Answers a question.
-pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
-    let loaded = match query {
+pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> {
+    match query {
         Query::Sessions { names } => sessions(conn, names).map(Loaded::Sessions),
         Query::Key { key, hashed } => keyed(conn, key, hashed).map(Loaded::Key),
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
@@ -72,8 +72,13 @@ pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
         Query::Export { after } => export::export(conn, *after),
         // Made beside the writer, not within its transaction.
         Query::Backup { .. } => Ok(Loaded::Failed("a backup is no question".to_owned())),
-    };
-    loaded.unwrap_or_else(|error| Loaded::Failed(error.to_string()))
+    }
+}
+
+/// The same, with the words of whatever is in the way.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
+    ask(conn, query).unwrap_or_else(|error| Loaded::Failed(error.to_string()))
 }
 
 fn asked(conn: &Connection, job: JobId, question: &str) -> rusqlite::Result<Loaded> {
@@ -123,6 +128,7 @@ fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>>
     for job in jobs {
         let found = statement.query_row([int(job.0)], |row| job_row(row, None));
         let Some(row) = found.optional()? else {
+            damage::if_gone(conn, int(job.0))?;
             continue;
         };
         if let JobState::Finished { line, .. } = &row.state {

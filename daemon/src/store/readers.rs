@@ -16,7 +16,8 @@ use agentd_core::ids::Token;
 use agentd_core::store::{Loaded, Query};
 use rusqlite::{Connection, InterruptHandle};
 
-use super::{Answer, NotTaken, read, schema, trouble};
+use super::verify::Verify;
+use super::{Answer, NotTaken, schema, trouble};
 
 /// Threads that read: a page of a subscriber doesn't wait for somebody's long list.
 const READERS: usize = 2;
@@ -99,6 +100,8 @@ pub(super) struct ReaderConfig {
     pub(super) commits: Arc<Commits>,
     pub(super) limits: Limits,
     pub(super) give_way: fn(),
+    /// Told of damage.
+    pub(super) verify: Verify,
     pub(super) before: BeforeRead,
 }
 
@@ -417,7 +420,8 @@ impl Shared {
     }
 
     fn words(&self, error: &rusqlite::Error) -> String {
-        trouble::words(&self.config.path, error)
+        let damage = self.config.verify.suspect(error);
+        damage.unwrap_or_else(|| trouble::words(&self.config.path, error))
     }
 
     /// All of an answer is of one moment.
@@ -427,7 +431,7 @@ impl Shared {
         conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM meta)")?
             .query_row([], |row| row.get::<_, bool>(0))?;
         let begun = self.config.commits.begun.load(Ordering::SeqCst);
-        let loaded = read::load(conn, &asked.query);
+        let loaded = self.config.verify.load(conn, &asked.query);
         conn.prepare_cached("COMMIT")?.execute([])?;
         if asked.query.follows_commits() && !self.config.commits.wait(begun, asked.until) {
             return Ok(Loaded::Failed(self.too_late()));

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::StoreError;
 use super::loss::{self, Loss};
-use super::losses;
+use super::{damage, losses};
 
 /// The file's name in the state directory.
 pub(super) const FILE: &str = "agentd.db";
@@ -310,8 +310,7 @@ fn check_whole(conn: &Connection) -> rusqlite::Result<()> {
     if found == "ok" {
         return Ok(());
     }
-    let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-    Err(rusqlite::Error::SqliteFailure(corrupt, Some(found)))
+    Err(damage::corrupt(found))
 }
 
 fn version_of(conn: &Connection) -> rusqlite::Result<u32> {

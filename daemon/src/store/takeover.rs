@@ -12,11 +12,12 @@ use agentd_protocol::JobId;
 use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
-use super::columns::int;
+use super::columns::{int, nat};
+use super::loss::Loss;
 use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::texts::texts;
 use super::write::stamp_key;
-use super::{Role, schema};
+use super::{Role, damage, losses, schema};
 
 /// What an instance left, as it was found.
 #[derive(Default)]
@@ -54,6 +55,8 @@ pub(super) struct Search<'a> {
     /// Each is asked after once, whichever thread comes across it: another answer later would leave
     /// a part of what it had.
     asked: Mutex<BTreeMap<String, bool>>,
+    /// What was found damaged.
+    damaged: Mutex<Vec<String>>,
 }
 
 impl<'a> Search<'a> {
@@ -71,7 +74,22 @@ impl<'a> Search<'a> {
             only: None,
             dead,
             asked: Mutex::default(),
+            damaged: Mutex::default(),
         }
+    }
+
+    /// Notes as losses what was found damaged, if the file is kept.
+    pub(super) fn note_damaged(&self, store: &Path) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        for found in std::mem::take(&mut *damaged) {
+            tracing::error!(found, "the store is damaged");
+            losses::note(store, &Loss::Damaged { found });
+        }
+    }
+
+    fn found_damaged(&self, found: String) {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.push(found);
     }
 
     /// Only this one.
@@ -135,21 +153,46 @@ impl<'a> Search<'a> {
         let mut statement = conn.prepare(&format!(
             "SELECT {JOB_COLUMNS}, jobs.instance, jobs.session, jobs.request,
                 jobs.attempt > 0 OR EXISTS (SELECT 1 FROM events WHERE events.job = jobs.job)
-             FROM json_each(?1) AS open CROSS JOIN jobs ON jobs.job = open.value
-                JOIN sessions ON sessions.id = jobs.session
-             WHERE jobs.state IN ({states}) AND jobs.instance = coalesce(?2, jobs.instance)"
+                , open.value, sessions.id IS NULL
+             FROM json_each(?1) AS open LEFT JOIN jobs ON jobs.job = open.value
+                LEFT JOIN sessions ON sessions.id = jobs.session
+             WHERE sessions.id IS NULL
+                OR jobs.state IN ({states}) AND jobs.instance = coalesce(?2, jobs.instance)"
         ))?;
         let mut dead = Dead::new();
         let mut rows = statement.query(params![json!(open).to_string(), self.only])?;
         while let Some(row) = rows.next()? {
-            if let Some(found) = self.of_instance(&mut dead, row.get_ref(15)?.as_str()?) {
-                let last = found.jobs.last().map(|last| &last.terms);
-                let job = left_job(conn, row, self.boot, last)?;
-                found.jobs.push(job);
-                found.sessions_of_jobs.push(row.get(16)?);
+            match self.job(conn, row, &mut dead) {
+                // Those beside it are taken over all the same.
+                Err(error) if damage::is_of_a_value(&error) => {
+                    let job = JobId(nat(row.get(19)?));
+                    self.found_damaged(format!("the row of job {job} can't be read: {error}"));
+                }
+                taken => taken?,
             }
         }
         Ok(dead)
+    }
+
+    /// One of them, if the dead have it.
+    fn job(&self, conn: &Connection, row: &Row<'_>, dead: &mut Dead) -> rusqlite::Result<()> {
+        if row.get(20)? {
+            self.found_damaged(damage::gone(row.get(19)?));
+            return Ok(());
+        }
+        let Some(found) = self.of_instance(dead, row.get_ref(15)?.as_str()?) else {
+            return Ok(());
+        };
+        let last = found.jobs.last().map(|last| &last.terms);
+        let job = left_job(conn, row, self.boot, last)?;
+        let session = row.get(16)?;
+        if job.terms.as_ref().is_err_and(Unreadable::is_damaged) {
+            let job = job.row.job;
+            self.found_damaged(format!("what was asked of job {job} can't be read"));
+        }
+        found.jobs.push(job);
+        found.sessions_of_jobs.push(session);
+        Ok(())
     }
 
     /// Where what an instance left is kept, if it is dead.

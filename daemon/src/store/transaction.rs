@@ -4,6 +4,7 @@
 //! after it.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentd_core::Event;
@@ -14,10 +15,11 @@ use rusqlite::{Connection, ErrorCode};
 use super::queue::kinds;
 use super::queue::{is_accept, is_unnumbered_request};
 use super::takeover::Search;
+use super::verify::Verify;
 use super::write::{Care, Numbers, Witness, Writing};
 use super::writer::WriterConfig;
 use super::{Liveness, Moment, Role, StoreCommand};
-use super::{backup, read, takeover};
+use super::{backup, takeover};
 
 /// The first commands of the queue were in a transaction whose `COMMIT` neither worked nor failed.
 pub(super) struct InDoubt {
@@ -103,9 +105,9 @@ fn attempt_with(
         if matches!(command, StoreCommand::Takeover { .. }) {
             *stamps += 1;
         }
-        let done = carry_out(&mut writing, command, config.role, *stamps);
-        let done = done.map(|answer| answers.extend(answer));
-        if let Err(error) = done {
+        let role = config.role;
+        let done = carry_out(&mut writing, command, role, *stamps, &config.verify);
+        if let Err(error) = done.map(|answer| answers.extend(answer)) {
             let failed = roll_back(conn, error);
             return if writing.spoilt {
                 Err(Spoilt)
@@ -197,6 +199,7 @@ fn carry_out(
     command: &StoreCommand,
     role: Role,
     stamp: i64,
+    verify: &Verify,
 ) -> rusqlite::Result<Option<Event>> {
     Ok(match command {
         StoreCommand::Commit { token, writes, .. } => Some(Event::Stored {
@@ -214,7 +217,7 @@ fn carry_out(
         }
         StoreCommand::Load { token, query } => Some(Event::Loaded {
             token: *token,
-            loaded: read::load(writing.conn, query),
+            loaded: verify.load(writing.conn, query),
         }),
         StoreCommand::Takeover { instance } => {
             let recovered = take_over(writing, instance, role, stamp)?;
@@ -242,6 +245,9 @@ fn take_over(
     }
     let search = Search::new(role, writing.boot, &|_| true).only(instance);
     let mut found = search.find(writing.conn, None)?;
+    if let Some(file) = writing.conn.path() {
+        search.note_damaged(Path::new(file));
+    }
     // What was asked for is answered, even if nothing is left of it.
     found.entry(instance.to_owned()).or_default();
     let taken = takeover::take(writing.conn, writing.ours, found)?;

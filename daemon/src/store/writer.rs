@@ -65,8 +65,8 @@ pub(super) struct WriterConfig {
     /// Told how far this is.
     pub(super) commits: Arc<Commits>,
     pub(super) readers: Readers,
-    /// Called by threads that have time.
-    pub(super) give_way: fn(),
+    /// Looks at the file's pages, and is told of damage.
+    pub(super) verify: Verify,
     /// Says whether a directory answers.
     pub(super) answers: fn(&Path) -> bool,
     pub(super) closing: Arc<AtomicBool>,
@@ -118,7 +118,6 @@ pub(super) struct Writer {
     losses: Vec<String>,
     stamps: i64,
     backups: Backups,
-    verify: Verify,
     /// When to look for what is to be forgotten.
     prune_at: Option<Instant>,
 }
@@ -135,7 +134,6 @@ impl Writer {
             Arc::clone(&config.answer),
             config.answers,
         );
-        let verify = Verify::new(config.path.clone(), config.give_way);
         // Coming up has enough to do.
         let first = |keep: Keep| Instant::now() + keep.every.min(FIRST_PRUNE);
         let log = Arc::<Log>::default();
@@ -149,7 +147,6 @@ impl Writer {
             losses: losses::of(&config.path).unwrap_or_default(),
             config,
             backups,
-            verify,
             checkpoints,
             conn: Some(conn),
             received,
@@ -189,7 +186,7 @@ impl Writer {
             }
         }
         self.backups.close();
-        self.verify.close();
+        self.config.verify.close();
         self.checkpoints.close();
         self.leave_the_log();
     }
@@ -300,7 +297,8 @@ impl Writer {
             Some(trouble) => Some(trouble.again),
             None => {
                 let room = self.room_is_short().then(|| Instant::now() + room::REST);
-                let times = [self.lazy_until, self.prune_at, room];
+                let verify = self.config.keep.and_then(|_| self.config.verify.due());
+                let times = [self.lazy_until, self.prune_at, verify, room];
                 times.into_iter().flatten().min()
             }
         };

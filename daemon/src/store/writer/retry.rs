@@ -12,7 +12,7 @@ use agentd_protocol::Code;
 use rusqlite::ErrorCode;
 
 use crate::store::queue::{can_do_without, changes, refusal};
-use crate::store::{Moment, StoreCommand, read, schema, trouble};
+use crate::store::{Moment, StoreCommand, schema, trouble};
 
 use super::{RETRY_WAITS, Trouble, Writer};
 
@@ -37,7 +37,7 @@ impl Writer {
             return None;
         }
         let loaded = match (&self.conn, &self.doubt) {
-            (Some(conn), None) => read::load(conn, query),
+            (Some(conn), None) => self.config.verify.load(conn, query),
             // The file can't be trusted until it was opened anew; who can do without an answer is
             // told so.
             _ if can_do_without(query) => Loaded::Failed(trouble.why.clone()),
@@ -82,7 +82,9 @@ impl Writer {
             Some(ErrorCode::DiskFull) => Code::DiskFull,
             _ => Code::StoreFailed,
         };
-        self.note(code, trouble::words(&self.config.path, error));
+        let damage = self.config.verify.suspect(error);
+        let words = damage.unwrap_or_else(|| trouble::words(&self.config.path, error));
+        self.note(code, words);
     }
 
     pub(super) fn note(&mut self, code: Code, why: String) {

@@ -38,6 +38,7 @@ impl Writer {
         else {
             return;
         };
+        self.config.verify.begin_if_due();
         if Instant::now() < at {
             return;
         }
@@ -51,7 +52,6 @@ impl Writer {
                     Ok(None) => {}
                     Err(error) => tracing::warn!(%error, "whether a backup is due can't be seen"),
                 }
-                self.verify.begin_if_due();
                 keep.every
             }
             Ok(done) => {
@@ -103,7 +103,7 @@ impl Writer {
         let length = (self.checkpoints).after_commit(conn, &self.config, is_quiet);
         if length == Length::TooLong {
             self.backups.give_up();
-            self.verify.give_up();
+            self.config.verify.give_up();
             self.config.readers.give_up();
         }
     }
