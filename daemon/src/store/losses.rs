@@ -14,6 +14,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::loss::Loss;
 use super::schema::{self, FILE};
+use super::trouble;
 
 /// More is not told: each is a sentence, and whoever breaks a store that often knows it.
 const MOST: usize = 16;
@@ -140,28 +141,29 @@ fn io_error(error: io::Error) -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure(error.into())
 }
 
-/// The database, if it can be told that its losses are accepted.
-fn opened(database: &Path) -> io::Result<Option<Connection>> {
-    let version = match schema::header_version(database) {
-        Err(missing) if missing.kind() == ErrorKind::NotFound => return Ok(None),
-        found => found? as usize,
-    };
-    if version == 0 || version > super::migrations::known().len() {
+/// The database, if it tells losses.
+fn telling(database: &Path) -> io::Result<Option<Connection>> {
+    let size = |path: &Path| fs::metadata(path).map_or(0, |file| file.len());
+    // What was emptied is left as it is, and what a newer version wrote.
+    if size(database) == 0
+        || schema::header_version(database)? as usize > super::migrations::known().len()
+    {
         return Ok(None);
     }
-    let log = schema::beside(database, "-wal");
-    let has_log = fs::metadata(log).is_ok_and(|log| log.len() > 0);
+    let has_log = size(&schema::beside(database, "-wal")) > 0;
+    match schema::reopen_to_read(database).and_then(|conn| kept(&conn)) {
+        Ok(kept) if kept.is_empty() => return Ok(None),
+        Ok(_) => {}
+        // One that can't be read, or is another program's, tells none.
+        Err(error) if schema::is_corrupt(&error) || trouble::is_of_rows(&error) => return Ok(None),
+        Err(error) => return Err(io::Error::other(error)),
+    }
     let opened = schema::reopen(database).and_then(|conn| {
         // It is left to whoever serves, who looks whether it is whole.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
-        kept(&conn).map(|kept| (!kept.is_empty()).then_some(conn))
+        Ok(conn)
     });
-    match opened {
-        Ok(conn) => Ok(conn),
-        // Then it isn't what tells them.
-        Err(error) if schema::is_corrupt(&error) => Ok(None),
-        Err(error) => Err(io::Error::other(error)),
-    }
+    opened.map(Some).map_err(io::Error::other)
 }
 
 /// The same for a start, which tells what it found itself even where that can't be noted.
@@ -187,7 +189,7 @@ pub fn losses(dir: &Path) -> io::Result<Vec<String>> {
 pub fn accept_losses(dir: &Path) -> io::Result<Vec<String>> {
     let database = dir.join(FILE);
     let accepted = of(&database)?;
-    let Some(mut conn) = opened(&database)? else {
+    let Some(mut conn) = telling(&database)? else {
         schema::remove(&list(&database))?;
         return Ok(accepted);
     };

@@ -279,6 +279,14 @@ fn losses_taken_away_are_told_again() {
     next.close();
     // Nobody serves when it is accepted.
     assert_eq!(accept_losses(dir.path()).unwrap(), told);
+    assert!(!list.exists());
+    // Somebody serves, and nothing is written back from the log yet.
+    std::fs::remove_file(dir.path().join(FILE)).unwrap();
+    let next = bench(dir.path(), "log", Role::Daemon, dead);
+    assert_eq!(next.opened.losses.len(), 1);
+    accept_losses(dir.path()).unwrap();
+    next.opened.store.look();
+    next.close();
     let next = bench(dir.path(), "e", Role::Daemon, dead);
     assert_eq!(next.opened.losses, [""; 0]);
     next.close();
