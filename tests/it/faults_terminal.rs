@@ -269,7 +269,7 @@ fn b11_who_is_asked_on_a_terminal_sees_the_command_spelt_out_and_what_was_typed_
     let mut command = place.command(TIMMY);
     command.args(["-p", &format!("[[use bash {call}]] {EVIL}")]);
     let mut asked = OnTerminal::typed_before(command, "y\n");
-    asked.until("Allow it? [y/N] ");
+    asked.until("approve? [y/N] ");
     asked.keys.write_all(b"n\n").unwrap();
     let shown = asked.end();
     assert_harmless("timmy -p", &shown);

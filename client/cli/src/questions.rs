@@ -24,9 +24,18 @@ pub(super) async fn questions(args: QuestionsArgs, socket: Option<&Path>) -> io:
         if found.is_empty() {
             "no questions are open\n".to_owned()
         } else {
-            rows::questions(found, value::now_ms())
+            rows::questions(found, value::now_ms()) + whole(found)
         }
     })
+}
+
+/// The table has titles only, cut to their beginning: what a yes would allow is seen elsewhere.
+fn whole(found: &[QuestionRow]) -> &'static str {
+    if found.iter().any(|row| row.kind == "approval") {
+        "`agentctl answer QUESTION` shows all that it asks for, and asks\n"
+    } else {
+        ""
+    }
 }
 
 pub(super) async fn answer(args: AnswerArgs, socket: Option<&Path>) -> io::Result<Exit> {

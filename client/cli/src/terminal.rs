@@ -19,6 +19,7 @@ use super::output;
 use agentd_client::client::Client;
 use agentd_client::connection::LostError;
 use agentd_client::wire::Received;
+use agentd_terminal::question::{self, Size};
 
 /// Asks a person while a turn goes on.
 #[derive(Debug)]
@@ -139,7 +140,7 @@ pub(super) fn ask_now(question: &QuestionRow) -> io::Result<Option<Answer>> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(None);
     }
-    output::err(&format!("{}\n", output::safe(&question.title)));
+    output::err(&format!("{}\n", output::safe_line(&question.title)));
     let unseen = begin(question)?;
     loop {
         let Some(line) = read_line()? else {
@@ -165,24 +166,29 @@ fn begin(question: &QuestionRow) -> io::Result<Option<Unseen>> {
     };
     // Typed before the question was seen, it can't be an answer to it.
     tcflush(io::stdin().as_fd(), FlushArg::TCIFLUSH)?;
-    output::err(&prompt(question));
+    output::err(&prompt(question, Size::of_terminal()));
     Ok(unseen)
 }
 
-fn prompt(question: &QuestionRow) -> String {
+/// All that belongs to a question, and what to type.
+fn prompt(question: &QuestionRow, size: Size) -> String {
     let mut shown = String::new();
-    if let Some(detail) = &question.detail {
-        let _infallible = writeln!(shown, "{}", output::safe(detail.trim_end()));
+    let detail = question.detail.as_deref().map(str::trim_end);
+    let rows = detail.map(|detail| question::rows(detail, size.columns));
+    let rows = rows.unwrap_or_default();
+    for row in &rows {
+        shown.push_str(row);
+        shown.push('\n');
     }
     for (number, option) in question.options.iter().enumerate() {
-        let _infallible = writeln!(shown, "  {}  {}", number + 1, output::safe(option));
+        let _infallible = writeln!(shown, "  {}  {}", number + 1, output::safe_line(option));
     }
-    shown.push_str(match question.kind.as_str() {
-        "approval" => "approve? [y/N] ",
-        "choice" => "number: ",
-        "secret" => "secret (not shown): ",
-        _ => "answer: ",
-    });
+    match question.kind.as_str() {
+        "approval" => shown.push_str(&question::approve(rows.len(), size)),
+        "choice" => shown.push_str("number: "),
+        "secret" => shown.push_str("secret (not shown): "),
+        _ => shown.push_str("answer: "),
+    }
     shown
 }
 
@@ -309,10 +315,30 @@ mod tests {
 
     #[test]
     fn a_prompt_is_safe_and_says_what_to_type() {
+        let size = Size {
+            columns: 80,
+            rows: 24,
+        };
         assert_eq!(
-            prompt(&question("choice")),
-            "rm -rf \\u{1b}[2Jx\n  1  a\n  2  b\nnumber: "
+            prompt(&question("choice"), size),
+            "  rm -rf \\u{1b}[2Jx\n  1  a\n  2  b\nnumber: "
         );
-        assert!(prompt(&question("approval")).ends_with("approve? [y/N] "));
+        assert!(prompt(&question("approval"), size).ends_with("approve? [y/N] "));
+    }
+
+    #[test]
+    fn question_is_shown_whole_whatever_its_length() {
+        let mut long = question("approval");
+        let lines: Vec<String> = (0..400).map(|line| format!("| line {line}")).collect();
+        long.detail = Some(lines.join("\n"));
+        let size = Size {
+            columns: 80,
+            rows: 24,
+        };
+        let shown = prompt(&long, size);
+        for line in &lines {
+            assert!(shown.contains(&format!("  {line}\n")), "{line}");
+        }
+        assert!(shown.contains("all of the 400 rows above"));
     }
 }

@@ -3,4 +3,5 @@
 //! Owns the two streams and what is safe on a terminal. Must not know what is shown.
 
 pub mod output;
+pub mod question;
 pub mod table;

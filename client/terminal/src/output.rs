@@ -42,13 +42,15 @@ pub fn out_json(line: &str) -> io::Result<()> {
 
 /// JSON allows such characters only inside of strings, where they may be spelt out.
 fn safe_json(line: &str) -> Cow<'_, str> {
-    if !line.contains(obeyed) {
+    if !line.contains(|c| obeyed(c) || joins(c)) {
         return Cow::Borrowed(line);
     }
     let mut shown = String::with_capacity(line.len() + 16);
     for c in line.chars() {
-        if obeyed(c) {
-            let _infallible = write!(shown, "\\u{:04x}", u32::from(c));
+        if obeyed(c) || joins(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _infallible = write!(shown, "\\u{unit:04x}");
+            }
         } else {
             shown.push(c);
         }
@@ -93,31 +95,78 @@ pub fn err_is_terminal() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Text from elsewhere, with everything spelt out that a terminal would obey: escapes, other
-/// controls except newline and tab, and marks that reorder text.
+/// Text from elsewhere, with everything spelt out that a terminal would obey, and that would keep
+/// somebody from seeing what is there: escapes, other controls except newline and tab, other ends of
+/// lines, marks that reorder text, and what has no looks of its own.
 #[must_use]
 pub fn safe(text: &str) -> Cow<'_, str> {
-    if !text.contains(obeyed) {
+    if !text.contains(|c| obeyed(c) || joins(c)) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     let mut chars = text.chars().peekable();
+    let mut before = None;
     while let Some(c) = chars.next() {
-        if c == '\r' && chars.peek() == Some(&'\n') {
-            continue;
-        }
-        if obeyed(c) {
+        let next = chars.peek().copied();
+        // Languages and emoji need these; in what is ASCII they only hide.
+        let is_of_words = |beside: Option<char>| beside.is_none_or(|c| !c.is_ascii());
+        let is_needed = is_of_words(before) && is_of_words(next) && before.or(next).is_some();
+        if c == '\r' && next == Some('\n') {
+            // One end of a line.
+        } else if obeyed(c) || (joins(c) && !is_needed) {
             shown.extend(c.escape_unicode());
         } else {
             shown.push(c);
         }
+        before = Some(c);
     }
     Cow::Owned(shown)
 }
 
+/// The same in one line: newlines and tabs are spelt out, too.
+#[must_use]
+pub fn safe_line(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len() + 16);
+    for (number, line) in text.split('\n').enumerate() {
+        shown.push_str(if number == 0 { "" } else { "\\n" });
+        shown.push_str(&safe(line).replace('\t', "\\t"));
+    }
+    shown
+}
+
+/// Does a terminal do something at it, or show nothing of it?
 fn obeyed(c: char) -> bool {
-    let bidi = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    bidi || (c.is_control() && c != '\n' && c != '\t')
+    // In order: marks of direction; ends of lines; what has no width, or looks like nothing.
+    let is_direction = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_end = matches!(c, '\u{2028}' | '\u{2029}');
+    let is_unseen = matches!(
+        c,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180e}'
+            | '\u{200b}'
+            | '\u{2060}'..='\u{2065}'
+            | '\u{206a}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e00ff}'
+            | '\u{e01f0}'..='\u{e0fff}'
+    );
+    let is_control = c.is_control() && c != '\n' && c != '\t';
+    is_control || is_direction || is_end || is_unseen
+}
+
+/// Does it only say whether its neighbours are joined?
+const fn joins(c: char) -> bool {
+    matches!(c, '\u{200c}' | '\u{200d}')
 }
 
 fn one_line(text: &str) -> String {
@@ -150,10 +199,46 @@ mod tests {
     }
 
     #[test]
+    fn safe_text_spells_out_what_is_not_seen() {
+        for hidden in [
+            '\u{85}',
+            '\u{ad}',
+            '\u{200b}',
+            '\u{200c}',
+            '\u{200d}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{2060}',
+            '\u{3164}',
+            '\u{feff}',
+            '\u{e0001}',
+            '\u{e0041}',
+            '\u{e007f}',
+        ] {
+            let text = format!("rm a{hidden}b");
+            let spelt = format!("rm a{}b", hidden.escape_unicode());
+            assert_eq!(safe(&text), spelt);
+            assert_eq!(error_text(&text, None), format!("error: {spelt}\n"));
+        }
+        for kept in ["👨\u{200d}👩", "می\u{200c}خواهم", "❤\u{fe0f}", "a\u{301}"] {
+            assert_eq!(safe(kept), kept);
+        }
+        assert_eq!(safe("\u{200d}"), "\\u{200d}");
+    }
+
+    #[test]
+    fn safe_line_is_one_whatever_it_was() {
+        assert_eq!(
+            safe_line("a\r\nb\tc\u{2028}d\n"),
+            "a\\u{d}\\nb\\tc\\u{2028}d\\n"
+        );
+    }
+
+    #[test]
     fn json_on_a_terminal_stays_the_same_value() {
-        let line = "{\"text\":\"a\u{9b}b\u{202e}\"}";
+        let line = "{\"text\":\"a\u{9b}b\u{202e}\u{e0041}\"}";
         let shown = safe_json(line);
-        assert_eq!(shown, r#"{"text":"a\u009bb\u202e"}"#);
+        assert_eq!(shown, r#"{"text":"a\u009bb\u202e\udb40\udc41"}"#);
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&shown), value(line));
     }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use agentd_terminal::output::{self, safe};
+use agentd_terminal::question::{self, Size};
 use nix::sys::termios::{FlushArg, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -189,7 +190,11 @@ struct Terminal;
 
 impl Asker for Terminal {
     fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
-        let question = format!("\n{}\n{}\nAllow it? [y/N] ", safe(title), safe(detail));
+        let size = Size::of_terminal();
+        let rows = question::rows(detail, size.columns);
+        let title = output::safe_line(title);
+        let asked = question::approve(rows.len(), size);
+        let question = format!("\n{title}\n{}\n{asked}", rows.join("\n"));
         Box::pin(async move {
             let answer = tokio::task::spawn_blocking(move || {
                 let mut stderr = std::io::stderr().lock();

@@ -79,7 +79,13 @@
 
     var body: some View {
       GroupBox(question.title) {
-        if let detail = question.detail { Text(detail).font(.caption) }
+        if let detail = question.detail {
+          // However long it is, all of it can be seen: a yes is for all of it.
+          ScrollView {
+            Text(detail).font(.caption).frame(maxWidth: .infinity, alignment: .leading)
+          }
+          .frame(maxHeight: 240)
+        }
         switch question.kind {
         case "approval":
           HStack {
