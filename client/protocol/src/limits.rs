@@ -23,6 +23,10 @@ pub const MAX_TOOL_TRACE: usize = 256 * 1024;
 /// Longest sentence and longest hint of a refusal: it may repeat what was asked, six bytes for one, and
 /// is told in a line of at most [`MAX_LINE_OUT`].
 pub const MAX_REFUSAL: usize = 16 * 1024;
+/// Longest title of a question, counted as encoded bytes: sixteen questions fit into a line.
+pub const MAX_QUESTION_TITLE: usize = 2 * 1024;
+/// Longest detail of a question, counted as encoded bytes. The daemon cuts a longer one.
+pub const MAX_QUESTION_DETAIL: usize = 16 * 1024;
 /// Longest session name.
 pub const MAX_SESSION_NAME: usize = 128;
 /// Longest idempotency key in bytes.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use agentd_protocol::limits::{MAX_QUESTION_DETAIL, MAX_QUESTION_TITLE};
+
 /// Sends in flight per connection: a script that dispatches more uses several or waits.
 pub const SENDS_PER_CONNECTION: usize = 64;
 
@@ -216,10 +218,10 @@ pub const QUESTIONS_CLOSED: usize = 1024;
 
 /// Longest title, detail and list of options of a question, as encoded bytes: sixteen of a session
 /// fit into a line.
-pub const QUESTION_TITLE: usize = 2 * 1024;
+pub const QUESTION_TITLE: usize = MAX_QUESTION_TITLE;
 
 /// See [`QUESTION_TITLE`].
-pub const QUESTION_DETAIL: usize = 16 * 1024;
+pub const QUESTION_DETAIL: usize = MAX_QUESTION_DETAIL;
 
 /// See [`QUESTION_TITLE`]. Longer lists can't be cut, as the answer is one of them.
 pub const QUESTION_OPTIONS: usize = 16 * 1024;

@@ -8,6 +8,7 @@ pub(crate) mod file;
 pub(crate) mod mcp;
 pub(crate) mod output;
 pub(crate) mod places;
+pub(crate) mod question;
 pub(crate) mod sandbox;
 pub(crate) mod schema;
 pub(crate) mod secret;
@@ -79,18 +80,18 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Asks for leave to do `title`, described by `detail`. When the turn ends first, the question
-    /// is withdrawn, and nothing is done.
+    /// Asks for leave. When the turn ends first, the question is withdrawn, and nothing is done.
     ///
     /// # Errors
-    /// It isn't given, and this is why, for the model.
-    pub(crate) async fn ask(&self, title: &str, detail: &str) -> Result<(), String> {
+    /// It isn't given, or can't be asked for, and this is why, for the model.
+    pub(crate) async fn ask(&self, question: &question::Question) -> Result<(), String> {
+        let (title, detail) = (question.title(), question.detail()?);
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => {
                 Err(format!("cancelled before leave was given to {title}: it was not done"))
             }
-            answer = self.asker.approve(title, detail) => match answer {
+            answer = self.asker.approve(title, &detail) => match answer {
                 Approval::Granted => Ok(()),
                 Approval::Denied(reason) => Err(format!("not allowed to {title}: {reason}")),
             },
@@ -145,7 +146,8 @@ impl ToolOutcome {
 
 /// Somebody who may allow what is not allowed by itself.
 pub(crate) trait Asker: Send + Sync + std::fmt::Debug {
-    /// Asks for leave to do `title`, described by `detail`. Nobody there means no.
+    /// Asks for leave to do `title`; `detail` is all of what that is, as [`question`] makes it. Nobody
+    /// there means no.
     fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval>;
 }
 

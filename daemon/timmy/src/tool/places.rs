@@ -15,6 +15,7 @@ use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsE
 
 use super::Surroundings;
 use super::anchor::{Anchor, Lost, settle};
+use super::question::Question;
 use super::sandbox::Landlock;
 use super::secret;
 use crate::config::{Timmy, Unsandboxed};
@@ -311,7 +312,7 @@ pub(crate) fn temporary(around: &Surroundings) -> PathBuf {
 }
 
 /// Where a path of a model's leads, and that it may go there: somebody is asked when it leads out
-/// of the roots.
+/// of the roots, and shown what is written there: each of `texts`, and what it is.
 ///
 /// # Errors
 /// Why not, for the model.
@@ -320,6 +321,7 @@ pub(crate) async fn find(
     around: &Surroundings,
     path: &str,
     access: Access,
+    texts: &[(&str, &str)],
 ) -> Result<AllowedPath, String> {
     let (rules_there, around_there, wanted) = (rules.clone(), around.clone(), path.to_owned());
     // A path may lead to a disk that sleeps.
@@ -337,7 +339,10 @@ pub(crate) async fn find(
                 Access::Write => "write",
             };
             let title = format!("{doing} {}", path.display());
-            around.ask(&title, &why).await.map_err(|no| {
+            let question = Question::new(&title).fact(&why);
+            let question =
+                (texts.iter()).fold(question, |question, (what, text)| question.text(what, text));
+            around.ask(&question).await.map_err(|no| {
                 let workspace = around.cwd.display();
                 format!("{no}; {why}: use a path in the workspace {workspace}")
             })?;

@@ -167,6 +167,48 @@ pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
+#[tokio::test]
+async fn question_is_asked_whole_or_not_at_all() {
+    let place = AllowedPath::new(Says::yes());
+    let rules = Arc::new(place.rules());
+    let tools = [file::tools(&rules), terminal::tools(&rules)].concat();
+    let (made, old) = (place.path("outside/made"), place.path("outside/old"));
+    place.write("outside/old", "old");
+    let hidden = |wide: &str| format!("{wide}\ntouch {}\n{wide}", made.display());
+    for hidden in [hidden(&": x".repeat(10_000)), hidden(&"\n".repeat(300))] {
+        for (name, arguments) in [
+            (
+                "bash",
+                serde_json::json!({"command": hidden, "outside": true, "reason": "a test"}),
+            ),
+            (
+                "write",
+                serde_json::json!({"path": made, "content": hidden}),
+            ),
+            (
+                "edit",
+                serde_json::json!({"path": old, "old": "old", "new": hidden}),
+            ),
+        ] {
+            let done = place.run(&tools, name, arguments).await;
+            assert!(!done.ok && !exists(&made), "{name}: {done:?}");
+            assert!(done.output.contains("nobody was asked"), "{name}: {done:?}");
+        }
+    }
+    assert_eq!(place.asker.asked(), []);
+    let write = serde_json::json!({"path": made, "content": "one\nin /ws"});
+    assert!(place.run(&tools, "write", write).await.ok);
+    let edit = serde_json::json!({"path": old, "old": "old", "new": "new", "all": true});
+    assert!(place.run(&tools, "edit", edit).await.ok);
+    let asked = place.asker.asked();
+    let is_shown = |number: usize, text: &str| asked[number].1.ends_with(text);
+    assert!(is_shown(0, ":\n| one\n| in /ws"), "{asked:?}");
+    assert!(
+        is_shown(1, ":\n| old\nbecomes, 1 line, each behind `|`:\n| new"),
+        "{asked:?}"
+    );
+}
+
 /// Is never answered: the turn ends when somebody is asked.
 #[derive(Debug)]
 struct Leaves(CancellationToken);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
-use super::{Here, MOST_EDITED, at, open, replace, short};
+use super::{Here, MOST_EDITED, Wants, at, open, replace, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output;
 use crate::tool::places::{Access, Rules};
@@ -30,6 +30,20 @@ arguments! {
                        with enough around it to be there only once.",
         new: String = "The text in its place.",
         all: Option<bool> = "Replace it everywhere?",
+    }
+}
+
+impl Wants for Wanted {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn texts(&self) -> Vec<(&str, &str)> {
+        let old = match self.all {
+            Some(true) => "everywhere, this text",
+            _ => "this text",
+        };
+        vec![(old, &self.old), ("becomes", &self.new)]
     }
 }
 
@@ -57,13 +71,7 @@ impl Tool for Edit {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
-        Box::pin(at(
-            (&self.0, Access::Write),
-            around,
-            wanted,
-            |wanted| &wanted.path,
-            edit,
-        ))
+        Box::pin(at((&self.0, Access::Write), around, wanted, edit))
     }
 }
 

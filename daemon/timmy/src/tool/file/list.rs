@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value};
 
 use super::walk::{Walk, glob};
-use super::{Here, at, short};
+use super::{Here, Wants, at, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{self, MOST_LINES};
 use crate::tool::places::{Access, Rules};
@@ -28,6 +28,12 @@ arguments! {
         glob: Option<String> = "Only files whose names fit, like `*.rs` or `src/**/*.rs`.",
         all: Option<bool> = "Also what `.gitignore` leaves out?",
         limit: Option<u64> = "How many names; 500 when left out.",
+    }
+}
+
+impl Wants for Wanted {
+    fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or(".")
     }
 }
 
@@ -55,13 +61,7 @@ impl Tool for List {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
-        Box::pin(at(
-            (&self.0, Access::Read),
-            around,
-            wanted,
-            |wanted| wanted.path.as_deref().unwrap_or("."),
-            list,
-        ))
+        Box::pin(at((&self.0, Access::Read), around, wanted, list))
     }
 }
 

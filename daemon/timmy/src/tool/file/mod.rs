@@ -45,20 +45,30 @@ struct Here {
     around: Surroundings,
 }
 
+/// What a call wants.
+trait Wants: Send + Sync + 'static {
+    /// Where.
+    fn path(&self) -> &str;
+
+    /// What it puts there, and what each of these is: shown to whom is asked.
+    fn texts(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+}
+
 /// One call of any of these tools: reads what it wants, finds the place that this names, and does
 /// the work elsewhere, so that other sessions go on meanwhile.
-async fn at<W: Send + 'static>(
+async fn at<W: Wants>(
     (rules, access): (&Arc<Rules>, Access),
     around: &Surroundings,
     wanted: Result<W, String>,
-    path: fn(&W) -> &str,
     work: fn(&Here, &W) -> Result<ToolOutcome, String>,
 ) -> ToolOutcome {
     let done = async {
         let wanted = wanted?;
         let here = Here {
             rules: Arc::clone(rules),
-            place: places::find(rules, around, path(&wanted), access).await?,
+            place: places::find(rules, around, wanted.path(), access, &wanted.texts()).await?,
             around: around.clone(),
         };
         let working = tokio::task::spawn_blocking(move || work(&here, &wanted));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Here, at, open, short};
+use super::{Here, Wants, at, open, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{MOST_BYTES, MOST_LINES};
 use crate::tool::places::{Access, Rules};
@@ -23,6 +23,12 @@ arguments! {
         path: String = "The file: absolute, or relative to the workspace.",
         offset: Option<u64> = "The first line to read, counted from 1.",
         limit: Option<u64> = "How many lines to read; 2000 at most.",
+    }
+}
+
+impl Wants for Wanted {
+    fn path(&self) -> &str {
+        &self.path
     }
 }
 
@@ -50,13 +56,7 @@ impl Tool for Read {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
-        Box::pin(at(
-            (&self.0, Access::Read),
-            around,
-            wanted,
-            |wanted| &wanted.path,
-            read,
-        ))
+        Box::pin(at((&self.0, Access::Read), around, wanted, read))
     }
 }
 

@@ -14,7 +14,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch}
 use serde_json::{Map, Value};
 
 use super::walk::{Walk, glob};
-use super::{Here, at, open, open_in, short};
+use super::{Here, Wants, at, open, open_in, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::output::{self, MOST_LINES};
 use crate::tool::places::{Access, Rules};
@@ -38,6 +38,12 @@ arguments! {
         ignore_case: Option<bool> = "Are upper and lower case the same?",
         files_only: Option<bool> = "Tell only the names of the files?",
         limit: Option<u64> = "How many lines; 200 when left out.",
+    }
+}
+
+impl Wants for Wanted {
+    fn path(&self) -> &str {
+        self.path.as_deref().unwrap_or(".")
     }
 }
 
@@ -65,13 +71,7 @@ impl Tool for Search {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
-        Box::pin(at(
-            (&self.0, Access::Read),
-            around,
-            wanted,
-            |wanted| wanted.path.as_deref().unwrap_or("."),
-            search,
-        ))
+        Box::pin(at((&self.0, Access::Read), around, wanted, search))
     }
 }
 

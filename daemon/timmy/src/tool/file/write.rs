@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Here, at, refuse_others, replace, short};
+use super::{Here, Wants, at, refuse_others, replace, short};
 use crate::model::{Boxed, ToolSpec};
 use crate::tool::places::{Access, Rules};
 use crate::tool::schema::arguments;
@@ -18,6 +18,16 @@ arguments! {
     Wanted {
         path: String = "The file: absolute, or relative to the workspace.",
         content: String = "All that it is to have.",
+    }
+}
+
+impl Wants for Wanted {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn texts(&self) -> Vec<(&str, &str)> {
+        vec![("all that the file is to have", &self.content)]
     }
 }
 
@@ -45,13 +55,7 @@ impl Tool for Write {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         let wanted = Wanted::parse(arguments);
-        Box::pin(at(
-            (&self.0, Access::Write),
-            around,
-            wanted,
-            |wanted| &wanted.path,
-            write,
-        ))
+        Box::pin(at((&self.0, Access::Write), around, wanted, write))
     }
 }
 

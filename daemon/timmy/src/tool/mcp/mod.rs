@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::output::Output;
+use super::question::Question;
 use super::{Surroundings, Tool, ToolOutcome};
 use crate::config::McpServer;
 use crate::model::{Boxed, ToolSpec};
@@ -221,13 +222,13 @@ impl Tool for McpTool {
     ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
             if !self.read_only {
-                let title = format!(
-                    "call `{}` of the MCP server `{}`",
-                    names::plain(&self.native),
-                    self.server.name()
+                // The server's name is of the configuration; the tool's is its own word.
+                let title = format!("call a tool of the MCP server `{}`", self.server.name());
+                let question = Question::new(&title).text("the tool", &self.native).text(
+                    "its arguments",
+                    &Value::Object(arguments.clone()).to_string(),
                 );
-                let detail = Value::Object(arguments.clone()).to_string();
-                if let Err(no) = around.ask(&title, &detail).await {
+                if let Err(no) = around.ask(&question).await {
                     return ToolOutcome::failed(no);
                 }
             }

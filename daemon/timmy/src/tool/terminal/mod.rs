@@ -25,6 +25,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use self::keeper::{ALONE, GRACE, KEEP, Report};
 use super::output::Output;
 use super::places::{Rules, temporary};
+use super::question::Question;
 use super::sandbox::{self, Grants, Signals, Unavailable};
 use super::schema::arguments;
 use super::{Surroundings, Tool, ToolOutcome};
@@ -220,11 +221,12 @@ impl Bash {
         if (outside || network) && reason.is_empty() {
             return Err("`reason` is missing; expected why leave is needed".to_owned());
         }
-        let mut detail = format!("{}\nin {}", wanted.command, around.cwd.display());
+        let mut question = Question::new(&title).fact(&format!("in {}", around.cwd.display()));
         if !reason.is_empty() {
-            detail.push_str(&format!("\nbecause: {reason}"));
+            question = question.fact(&format!("because: {reason}"));
         }
-        around.ask(&title, &detail).await.map(|()| leave)
+        let question = question.text("the command", &wanted.command);
+        around.ask(&question).await.map(|()| leave)
     }
 
     async fn kept(

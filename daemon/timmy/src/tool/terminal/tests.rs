@@ -334,7 +334,8 @@ async fn outside_of_the_sandbox_only_with_leave_that_names_the_command() {
     assert!(exists(&terminal.place.path("outside/x")));
     let asked = terminal.place.asker.asked();
     let work = terminal.place.path("ws");
-    let detail = format!("touch ../outside/x\nin {}\nbecause: to see", work.display());
+    let facts = format!("in {}\nbecause: to see", work.display());
+    let detail = format!("{facts}\nthe command, 1 line, each behind `|`:\n| touch ../outside/x");
     assert_eq!(
         asked,
         [("run a command outside of the sandbox".to_owned(), detail)]

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use self::guard::{Checked, Reach};
 use super::output;
+use super::question::Question;
 use super::schema::arguments;
 use super::{Surroundings, Tool, ToolOutcome};
 use crate::model::{Boxed, ToolSpec};
@@ -153,7 +154,8 @@ async fn ask_for_port(url: &Url, around: &Surroundings) -> Result<(), String> {
     }
     let port = url.port_or_known_default().unwrap_or(0);
     let title = format!("fetch a page from port {port}");
-    let asked = around.ask(&title, url.as_str()).await;
+    let question = Question::new(&title).text("the page", url.as_str());
+    let asked = around.ask(&question).await;
     asked.map_err(|no| format!("{no}; only the ports 80 and 443 need no leave"))
 }
 

@@ -156,7 +156,8 @@ async fn an_odd_port_needs_leave() {
         refused.output
     );
     let title = format!("fetch a page from port {}", server.port());
-    assert_eq!(place.asker.asked(), [(title, url)]);
+    let detail = format!("the page, 1 line, each behind `|`:\n| {url}");
+    assert_eq!(place.asker.asked(), [(title, detail)]);
 }
 
 #[tokio::test]

@@ -188,6 +188,7 @@ async fn a_directory_that_becomes_a_link_is_not_followed() {
         &files.place.around,
         "dir/a",
         crate::tool::places::Access::Write,
+        &[],
     );
     let found = found.await.unwrap();
     // Between the look and the touch.
