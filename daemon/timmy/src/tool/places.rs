@@ -36,7 +36,7 @@ pub(crate) struct Rules {
     pub(crate) home: Option<PathBuf>,
     /// What belongs to agentd: its configuration, keys, state and socket.
     pub(crate) private: Vec<PathBuf>,
-    /// Where the user's programs keep tokens: not even read without leave.
+    /// Where programs keep tokens, the user's and the system's: not even read without leave.
     pub(crate) secret: Vec<PathBuf>,
     /// Where programs are looked for, by us and by agentd: in a workspace they may be run, and not
     /// replaced, or a command could plant what runs later without a sandbox.
@@ -93,7 +93,8 @@ impl Rules {
         } else {
             std::env::current_exe()?
         };
-        let secret = secret::places(places.home.as_deref(), &environment, &config.unreadable);
+        let mut secret = secret::places(places.home.as_deref(), &environment, &config.unreadable);
+        secret.extend(secret::system::places());
         Ok(Self {
             secret: secret.into_iter().map(settled).collect(),
             home: places.home.map(settled),

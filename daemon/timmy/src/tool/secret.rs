@@ -3,6 +3,8 @@
 //! Owns the list of such places: no tool reads them without leave, wherever the workspace is. Must
 //! not know tools.
 
+pub(crate) mod system;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

@@ -475,3 +475,28 @@ async fn cargo_works_unless_its_configuration_has_tokens() {
         assert!(!done.output.contains("S3CRET"), "{}", done.output);
     }
 }
+
+#[tokio::test]
+async fn secret_of_the_system_is_closed_to_commands() {
+    if !has_sandbox() {
+        return;
+    }
+    let mut terminal = Terminal::new();
+    terminal
+        .rules
+        .secret
+        .extend(crate::tool::secret::system::places());
+    // As root these are one's own.
+    let done = terminal
+        .bash(
+            "exec 2>/dev/null; cat /etc/shadow || echo closed; ls /etc/ssl/private || echo closed; \
+             cat /etc/passwd >/dev/null && echo open; cd /etc && echo open",
+        )
+        .await;
+    assert_eq!(
+        said(&done),
+        "closed\nclosed\nopen\nopen\n",
+        "{}",
+        done.output
+    );
+}
