@@ -198,7 +198,11 @@ fn losses_of_waiting_prompts_are_told_truly() {
     let asked = json!({"type": "collect", "jobs": [job], "timeout": 5});
     let end = daemon.ask(&asked.to_string());
     let end = serde_json::to_string(&end).unwrap();
-    for word in ["store-failed", "the store is damaged", "nothing of it was run"] {
+    for word in [
+        "store-failed",
+        "the store is damaged",
+        "nothing of it was run",
+    ] {
         assert!(end.contains(word), "{word}: {end}");
     }
     let status = daemon.status();
