@@ -14,6 +14,8 @@
 set -euo pipefail
 me=$(readlink -f "$0")
 user=agent uid=4242 within=${AGENTD_OS_WITHIN:-120}
+# Whoever has a number here has a home of their own.
+while getent passwd "$uid" >/dev/null || getent passwd $((uid + 1)) >/dev/null; do uid=$((uid + 2)); done
 
 cannot() { echo "$*" >&2; exit 77; }
 

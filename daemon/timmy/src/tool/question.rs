@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn question_that_can_not_be_shown_whole_is_none() {
+    fn question_that_is_not_shown_whole_is_none() {
         let of = |text: &str| Question::new("run").text("command", text).detail();
         let head = of("").unwrap().len() + 1;
         let most = MAX_QUESTION_DETAIL - head;
