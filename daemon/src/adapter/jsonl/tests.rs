@@ -484,17 +484,7 @@ fn a_process_is_recycled_at_once_unless_it_has_one_session_only() {
 
 #[test]
 fn the_command_is_run_as_it_is() {
-    let spawn = Spawn {
-        agent: "a".into(),
-        cwd: "/w".into(),
-        provider: None,
-        model: None,
-        thinking: None,
-        toolsets: None,
-        session: None,
-        resume: None,
-        prompt: None,
-    };
+    let spawn = testing::spawn();
     let command = ["/bin/w".to_owned(), "{prompt}".to_owned()];
     let launch = Kind::Jsonl.launch(&command, &spawn);
     assert_eq!(launch.argv, command);
