@@ -84,8 +84,14 @@ impl Checkpoints {
         let pages = self.log.pages.load(Ordering::Relaxed);
         if self.disk_is_tight(pages) {
             // Slow, but the store goes on for as long as the file itself has room.
-            let _next_time = checkpoint(conn, "TRUNCATE");
-            return Length::Good;
+            return match checkpoint(conn, "TRUNCATE") {
+                Done::Whole => Length::Good,
+                Done::InPart => {
+                    // At the next commit: whoever reads has been told to let go by then.
+                    self.looked = 0;
+                    Length::TooLong
+                }
+            };
         }
         if pages <= CHECKPOINT_PAGES {
             return Length::Good;

@@ -375,16 +375,14 @@ impl Writer {
             };
         }
         let commands = batch_len(&self.queue);
-        let Some(conn) = &self.conn else { return };
-        self.config.commits.begin();
-        let attempt = attempt(
-            conn,
-            &mut self.config,
-            &self.queue,
-            commands,
-            &mut self.stamps,
-        );
-        match attempt {
+        let mut attempted = self.attempt(commands);
+        if let Some(Attempt::Failed(error)) = &attempted
+            && self.log_makes_room(error)
+        {
+            attempted = self.attempt(commands);
+        }
+        let Some(attempted) = attempted else { return };
+        match attempted {
             Attempt::Committed { answers, .. } if displaced => {
                 self.done(commands, answers);
                 self.rescue.lacks_some();
@@ -415,6 +413,19 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Tries to write the first `commands` of the queue; `None` while the store is not open.
+    fn attempt(&mut self, commands: usize) -> Option<Attempt> {
+        let conn = self.conn.as_ref()?;
+        self.config.commits.begin();
+        Some(attempt(
+            conn,
+            &mut self.config,
+            &self.queue,
+            commands,
+            &mut self.stamps,
+        ))
     }
 
     /// Answers the first `commands` of the queue, which are durable.

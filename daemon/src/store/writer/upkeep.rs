@@ -4,17 +4,21 @@
 //! Owns when there is time for it, or no way around it. Must not know what is forgotten, nor how.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_protocol::Code;
+use rusqlite::ErrorCode;
 
 use crate::store::age::{self, Clocks};
 use crate::store::backup_plan::Planned;
-use crate::store::checkpoint::{Length, checkpoint};
+use crate::store::checkpoint::{Done, Length, checkpoint};
 use crate::store::prune::{self, Pruned, SLICE};
 use crate::store::{Moment, Role};
 
 use super::{PRUNE_PAUSE, Trouble, Writer, is_doubtful, wall_ms};
+
+/// Whoever reads what is in the log lets go of it so soon after it was told to.
+const LETS_GO_WITHIN: Duration = Duration::from_millis(100);
 
 impl Writer {
     /// Only where somebody will need it soon, and nothing is known to be wrong.
@@ -70,6 +74,29 @@ impl Writer {
         self.prune_at = Some(Instant::now() + pause);
     }
 
+    /// On a full disk, what the log holds goes into the file and its own room with it, once for each
+    /// time that the disk becomes full. Is there any room now?
+    pub(super) fn log_makes_room(&self, error: &rusqlite::Error) -> bool {
+        let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+        let (Some(conn), None, true) = (&self.conn, &self.trouble, is_full) else {
+            return false;
+        };
+        if self.log.pages.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        self.free_log();
+        let until = Instant::now() + LETS_GO_WITHIN;
+        loop {
+            if checkpoint(conn, "TRUNCATE") == Done::Whole {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
     /// A full disk is no time to wait for the next look: what has to go anyway leaves room in the
     /// file for what is to be written. Where that fails, too, it is as before.
     pub(super) fn forget_on_a_full_disk(&mut self) {
@@ -82,7 +109,9 @@ impl Writer {
             return;
         };
         // Begun anew, the log takes that where it has room already.
-        let _next_time = checkpoint(conn, "RESTART");
+        if checkpoint(conn, "RESTART") == Done::InPart {
+            self.free_log();
+        }
         let clocks = clocks(self.config.boot.as_deref(), self.config.boot_ms);
         let forgotten = (self.config.fault)(Moment::BeforeBegin, conn)
             .and_then(|()| age::look(conn, clocks))
@@ -102,10 +131,15 @@ impl Writer {
         let is_quiet = self.queue.is_empty();
         let length = (self.checkpoints).after_commit(conn, &self.config, is_quiet);
         if length == Length::TooLong {
-            self.backups.give_up();
-            self.config.verify.give_up();
-            self.config.readers.give_up();
+            self.free_log();
         }
+    }
+
+    /// Whoever reads what is in the log lets go of it, so that it can begin anew.
+    fn free_log(&self) {
+        self.backups.give_up();
+        self.config.verify.give_up();
+        self.config.readers.give_up();
     }
 }
 
