@@ -17,12 +17,12 @@ use clap_complete::Shell;
 
 use crate::config::{self, Config, EditError, HostEnv};
 use crate::platform::files::Files;
-use crate::platform::inherited;
 use crate::platform::lock::LockError;
 use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, Paths};
 use crate::platform::signals;
+use crate::platform::{inherited, memory};
 use crate::server::daemon::{self, DaemonError, Options, THREADS_KEPT, Unwritable};
 use crate::server::oneshot::{self, AtEnd};
 
@@ -111,6 +111,7 @@ enum ConfigCommand {
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
+    memory::keep_little();
     inherited::keep();
     signals::take_charge();
     agentd_base::secrecy::leave_no_core();
