@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use agentd_protocol::line::ErrorLine;
-use agentd_protocol::requests::Effect;
+use agentd_protocol::requests::RequestEffect;
 use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
@@ -25,10 +25,10 @@ const AFTER_COMMIT: Duration = Duration::from_secs(60);
 /// Longest wait for the answer to a request.
 const fn deadline(kind: RequestKind) -> Option<Duration> {
     match kind.rules().effect {
-        Effect::Reads => Some(AT_ONCE),
-        Effect::Looks => Some(AFTER_PROGRAMS),
-        Effect::Changes => Some(AFTER_COMMIT),
-        Effect::ReadsLong | Effect::ChangesLong => None,
+        RequestEffect::Reads => Some(AT_ONCE),
+        RequestEffect::Looks => Some(AFTER_PROGRAMS),
+        RequestEffect::Changes => Some(AFTER_COMMIT),
+        RequestEffect::ReadsLong | RequestEffect::ChangesLong => None,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::work::{
 
 /// What became of it when no answer came, and how long one may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
+pub enum RequestEffect {
     /// Nothing could have changed.
     Reads,
     /// The same, and other programs are run for it.
@@ -28,7 +28,7 @@ pub enum Effect {
     ChangesLong,
 }
 
-impl Effect {
+impl RequestEffect {
     /// May something have happened?
     #[must_use]
     pub const fn changes(self) -> bool {
@@ -84,7 +84,7 @@ pub struct Rules {
     /// The `type` of the line that answers it, unless that is an `error`.
     pub answer: &'static str,
     /// What it may have done.
-    pub effect: Effect,
+    pub effect: RequestEffect,
     /// From inside a worker.
     pub inside: Inside,
     /// When it takes effect.
@@ -197,7 +197,7 @@ macro_rules! requests {
                     $(Self::$kind => &Rules {
                         name: $name,
                         answer: $answer,
-                        effect: Effect::$effect,
+                        effect: RequestEffect::$effect,
                         inside: Inside::$inside,
                         order: Order::$order,
                         commit: Commit::$commit,
