@@ -85,7 +85,7 @@ pub struct Capabilities {
     pub sessions: Sessions,
     /// What survives the process.
     pub resume: Resume,
-    /// Can a running turn be cancelled by a word? Otherwise its process is stopped.
+    /// Can a running turn be cancelled by a command? Otherwise its process is stopped.
     pub cancels: bool,
     /// Can a process be used for a new session?
     pub recycles: bool,
@@ -105,7 +105,7 @@ pub struct Capabilities {
     pub toolsets: Toolsets,
     /// Does it take a chain of models to fall back to, unless its handshake says otherwise?
     pub fallback_chain: bool,
-    /// Does it take a word in the middle of a turn, unless its handshake says otherwise?
+    /// Does it take a steer, unless its handshake says otherwise?
     pub steers: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,

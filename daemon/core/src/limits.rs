@@ -226,8 +226,8 @@ pub const QUESTION_DETAIL: usize = MAX_QUESTION_DETAIL;
 /// See [`QUESTION_TITLE`]. Longer lists can't be cut, as the answer is one of them.
 pub const QUESTION_OPTIONS: usize = 16 * 1024;
 
-/// Words to a running turn that its agent has not taken; one more is a loop.
-pub const WORDS_PER_TURN: usize = 16;
+/// Steers of a running turn that its agent has not taken; one more is a loop.
+pub const STEERS_PER_TURN: usize = 16;
 
 /// An agent that shortens its memory calls a model: as long as a model may take.
 pub const COMPACTS_WITHIN: Duration = Duration::from_secs(600);

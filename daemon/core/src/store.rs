@@ -1,4 +1,4 @@
-//! The words between the core and the store.
+//! What the core asks of the store, and its answers.
 //!
 //! Owns what is durable and in which portions. Must not know SQL, files or threads.
 

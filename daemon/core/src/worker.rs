@@ -1,7 +1,7 @@
-//! The words between the core and one worker, whatever protocol the worker speaks.
+//! The commands and events between the core and one worker, whatever protocol the worker speaks.
 //!
 //! Owns the common denominator of agent protocols. Must not know processes or wires: an adapter
-//! translates each word, or `Capabilities` says that the agent lacks it.
+//! translates each of them, or `Capabilities` says that the agent lacks it.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub type Json = String;
 /// One user turn, as a worker gets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prompt {
-    /// Names the turn in every later word.
+    /// Names the turn in every later command and event.
     pub turn: TurnId,
     /// For the worker's tools (`AGENTD_JOB`).
     pub job: JobId,
@@ -53,7 +53,7 @@ pub enum WorkerCommand {
     Probe,
     /// Run a turn.
     Prompt(Box<Prompt>),
-    /// Cancel a turn. Its final word still comes.
+    /// Cancel a turn. Its `Ended` still comes.
     Cancel {
         /// Which.
         turn: TurnId,
@@ -70,13 +70,13 @@ pub enum WorkerCommand {
         /// The answer, or that there is none.
         reply: Reply,
     },
-    /// A word to a running turn. Answered by `Steered`.
+    /// Text for a running turn. Answered by `Steered`.
     Steer {
         /// Which turn.
         turn: TurnId,
-        /// Names the word in its answer.
-        word: u64,
-        /// The word.
+        /// Names it in its answer.
+        steer: u64,
+        /// The text.
         text: String,
     },
     /// Shorten what is remembered of a session that has no turn in flight. Answered by
@@ -165,7 +165,7 @@ pub enum AskedFor {
     Until(i64),
 }
 
-/// What became of a word to a running turn.
+/// What became of a steer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Steering {
     /// The turn has it.
@@ -185,7 +185,7 @@ pub struct Traits {
     pub concurrent_sends: Option<u32>,
     /// Does it work in the directory that each turn names, wherever it was started?
     pub cwd_per_turn: bool,
-    /// Does it take a word in the middle of a turn?
+    /// Does it take steers?
     pub steers: Option<bool>,
     /// Can it shorten what it remembers?
     pub compacts: Option<bool>,
@@ -294,10 +294,10 @@ pub enum WorkerEvent {
         /// The worker's own name of the question.
         question: String,
     },
-    /// What became of a word to a running turn.
+    /// What became of a steer.
     Steered {
-        /// Which word.
-        word: u64,
+        /// Which.
+        steer: u64,
         /// What became of it.
         steering: Steering,
     },
@@ -338,7 +338,7 @@ pub enum WorkerEvent {
         /// The payload.
         data: Json,
     },
-    /// The turn is over: the worker's own final word.
+    /// The turn is over, as the worker says.
     Ended {
         /// Which.
         turn: TurnId,

@@ -283,7 +283,11 @@ impl<W: Wire> Adapter for W {
             WorkerCommand::Recycle => self.recycle(),
             WorkerCommand::Switch(pins) => self.switch(pins, out),
             WorkerCommand::Answer { question, reply } => self.answer(question, reply, out),
-            WorkerCommand::Steer { turn, word, text } => {
+            WorkerCommand::Steer {
+                turn,
+                steer: word,
+                text,
+            } => {
                 if self.takes_steer(*turn) {
                     self.driver_mut().steers.hold(*word, text);
                 } else {

@@ -206,7 +206,11 @@ impl Talk {
                 self.told_words += 1;
                 let (word, text) = (self.told_words, "a word".to_owned());
                 self.words.insert(word);
-                WorkerCommand::Steer { turn, word, text }
+                WorkerCommand::Steer {
+                    turn,
+                    steer: word,
+                    text,
+                }
             }
             b'k' if (self.can.compacts || self.at_once > 1) && self.is_between() => {
                 self.compacting = true;
@@ -385,7 +389,7 @@ impl Talk {
                     .push_back((asking.question, asking.kind, option));
             }
             Said::Withdrew { question } => self.questions.retain(|(open, ..)| *open != question),
-            Said::Steered { word, .. } => {
+            Said::Steered { steer: word, .. } => {
                 assert!(
                     self.words.remove(&word),
                     "word {word} has two answers, or none was told"

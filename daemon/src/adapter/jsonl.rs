@@ -226,7 +226,10 @@ impl Jsonl {
             None => *self.words.keys().next()?,
         };
         self.words.remove(&word)?;
-        Some(WorkerEvent::Steered { word, steering })
+        Some(WorkerEvent::Steered {
+            steer: word,
+            steering,
+        })
     }
 
     fn compacted(&mut self, result: Result<Option<String>, Failure>) -> Option<WorkerEvent> {
@@ -381,7 +384,11 @@ impl Adapter for Jsonl {
                 self.answers += 1;
                 put_line(write, &answer(self.answers, question, reply));
             }
-            WorkerCommand::Steer { turn, word, text } => {
+            WorkerCommand::Steer {
+                turn,
+                steer: word,
+                text,
+            } => {
                 if let Some(session) = self.outstanding.get(turn) {
                     self.words.insert(*word, *turn);
                     let id = format!("s{word}");
@@ -389,7 +396,7 @@ impl Adapter for Jsonl {
                     put_line(write, &line);
                 } else {
                     events.push(WorkerEvent::Steered {
-                        word: *word,
+                        steer: *word,
                         steering: Steering::TooLate,
                     });
                 }

@@ -41,7 +41,7 @@ pub(super) struct SteerQueue(Vec<SteerMessage>);
 impl SteerQueue {
     pub(super) const fn too_late(word: u64) -> WorkerEvent {
         WorkerEvent::Steered {
-            word,
+            steer: word,
             steering: Steering::TooLate,
         }
     }
@@ -86,7 +86,10 @@ impl SteerQueue {
 
     fn remove(&mut self, at: usize, steering: Steering, out: &mut Out<'_>) {
         let word = self.0.remove(at).number;
-        out.push(WorkerEvent::Steered { word, steering });
+        out.push(WorkerEvent::Steered {
+            steer: word,
+            steering,
+        });
     }
 
     /// So many more are in the agent's queue: those that were written first.
@@ -148,7 +151,7 @@ mod tests {
         assert_eq!(queue.sent().collect::<Vec<_>>(), ["w1", "w2", "w3"]);
         queue.entered(2);
         let taken = |word| WorkerEvent::Steered {
-            word,
+            steer: word,
             steering: Steering::Taken,
         };
         assert_eq!(told(|out| queue.left(5, out)), [taken(1), taken(2)]);

@@ -59,7 +59,7 @@ pub(super) fn prompt(number: u64, text: &str) -> WorkerCommand {
 pub(super) fn steer(word: u64, text: &str) -> WorkerCommand {
     WorkerCommand::Steer {
         turn: TurnId(1),
-        word,
+        steer: word,
         text: text.into(),
     }
 }

@@ -147,7 +147,7 @@ impl Job {
         matches!(self.phase, Phase::Running { .. } | Phase::Settling { .. })
     }
 
-    /// What was said so far is the word of an attempt that is over.
+    /// What was said so far is of an attempt that is over.
     pub(crate) fn restart(&mut self) {
         self.said.superseded = true;
         self.clock = None;
@@ -434,21 +434,21 @@ pub(crate) struct Batch {
 }
 
 impl Job {
-    /// What a final line that lists the messages may say of a word.
-    pub(crate) fn keeps(&self, word: &str) -> String {
+    /// What a final line that lists the messages may say of a steer.
+    pub(crate) fn keeps(&self, steer: &str) -> String {
         let kept: usize = self.said.steered.iter().map(|(_, text)| text.len()).sum();
         let room = MESSAGES_BYTES.saturating_sub(kept);
         if !self.terms.wants_messages() || room == 0 {
             return String::new();
         }
-        head_and_tail(word.to_owned(), room).0
+        head_and_tail(steer.to_owned(), room).0
     }
 
-    pub(crate) fn took(&mut self, word: &str) {
-        let word = self.keeps(word);
-        if !word.is_empty() {
+    pub(crate) fn took(&mut self, steer: &str) {
+        let steer = self.keeps(steer);
+        if !steer.is_empty() {
             let before = self.said.messages.len();
-            self.said.steered.push((before, word));
+            self.said.steered.push((before, steer));
         }
     }
 }

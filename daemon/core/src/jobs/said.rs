@@ -1,6 +1,6 @@
 //! What a turn has said so far.
 //!
-//! Owns the data, and that it takes no memory before the first word. Must not know who hears it.
+//! Owns the data, and that it takes no memory before a turn says anything. Must not know who hears it.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) struct Said {
     /// Where the text is that left.
     pub(crate) delivered: Position,
     pub(crate) tools: Vec<(ToolTrace, Duration)>,
-    /// Words that its agent took, each with how many messages had begun; kept for a final line that
+    /// Steers that its agent took, each with how many messages had begun; kept for a final line that
     /// lists the messages.
     pub(crate) steered: Vec<(usize, String)>,
     pub(crate) bytes: usize,

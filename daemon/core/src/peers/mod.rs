@@ -10,7 +10,7 @@ use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::peers::collects::Collects;
 use crate::peers::conn::{Conn, Subscription};
 use crate::peers::questions::Questions;
-use crate::peers::steers::SteerQueue;
+use crate::peers::steers::PendingSteers;
 use crate::peers::waiting::{Aborting, Dispatching, RestartWait};
 
 pub(crate) mod collects;
@@ -30,7 +30,7 @@ pub(crate) struct Peers {
     unsent: usize,
     collects: Collects,
     questions: Questions,
-    steers: SteerQueue,
+    steers: PendingSteers,
     aborting: BTreeMap<u64, Aborting>,
     dispatching: BTreeMap<u64, Dispatching>,
     restarts: Vec<RestartWait>,
@@ -128,11 +128,11 @@ impl Peers {
         &mut self.questions
     }
 
-    pub(crate) const fn steers(&self) -> &SteerQueue {
+    pub(crate) const fn steers(&self) -> &PendingSteers {
         &self.steers
     }
 
-    pub(crate) const fn steers_mut(&mut self) -> &mut SteerQueue {
+    pub(crate) const fn steers_mut(&mut self) -> &mut PendingSteers {
         &mut self.steers
     }
 

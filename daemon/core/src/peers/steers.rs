@@ -1,6 +1,6 @@
-//! Messages to running turns that their agents have not taken yet.
+//! Steers: texts for running turns that their agents have not taken yet.
 //!
-//! Owns the queue, and which session each connection sent to last. Must not know wires.
+//! Owns them, and which session each connection sent to last. Must not know wires.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use agentd_protocol::{Id, JobId};
 
 use crate::ids::{ConnId, Process, SessionId, TurnId, WorkerId};
 
-/// One word on its way.
+/// One on its way.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SteerMessage {
+pub(crate) struct PendingSteer {
     pub(crate) conn: ConnId,
     pub(crate) id: Option<Id>,
     pub(crate) turn: TurnId,
@@ -29,12 +29,12 @@ pub(crate) enum Told {
 
 /// All of them, and which session each connection sent to last.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct SteerQueue {
-    waiting: BTreeMap<u64, SteerMessage>,
+pub(crate) struct PendingSteers {
+    waiting: BTreeMap<u64, PendingSteer>,
     sent_to: BTreeMap<ConnId, SessionId>,
 }
 
-impl SteerQueue {
+impl PendingSteers {
     pub(crate) fn sent_to(&mut self, conn: ConnId, session: SessionId) {
         self.sent_to.insert(conn, session);
     }
@@ -43,11 +43,11 @@ impl SteerQueue {
         self.sent_to.get(&conn).copied()
     }
 
-    pub(crate) fn push(&mut self, number: u64, message: SteerMessage) {
-        self.waiting.insert(number, message);
+    pub(crate) fn push(&mut self, number: u64, pending: PendingSteer) {
+        self.waiting.insert(number, pending);
     }
 
-    /// A message's text, if its agent was not told it: this process is, from now on.
+    /// The text of one, if its agent was not told it: this process is, from now on.
     pub(crate) fn tell(&mut self, number: u64, process: Process) -> Option<String> {
         match &mut self.waiting.get_mut(&number)?.told {
             told @ Told::Not(_) => {
@@ -60,35 +60,38 @@ impl SteerQueue {
         }
     }
 
-    /// What is kept of a message that was told.
+    /// What is kept of one that was told.
     pub(crate) fn keep(&mut self, number: u64, kept: String) {
         let told = self.waiting.get_mut(&number);
-        if let Some(Told::To(_, text)) = told.map(|message| &mut message.told) {
+        if let Some(Told::To(_, text)) = told.map(|pending| &mut pending.told) {
             *text = kept;
         }
     }
 
-    /// A message of which a process says what became of it: it waits no more. A process may speak of
+    /// One of which a process says what became of it: it waits no more. A process may speak of
     /// one that it was never told, or that waits no more.
-    pub(crate) fn settled(&mut self, number: u64, worker: WorkerId) -> Option<SteerMessage> {
-        let message = self.waiting.get(&number)?;
-        let its = matches!(message.told, Told::To(process, _) if process.worker == worker);
+    pub(crate) fn settled(&mut self, number: u64, worker: WorkerId) -> Option<PendingSteer> {
+        let pending = self.waiting.get(&number)?;
+        let its = matches!(pending.told, Told::To(process, _) if process.worker == worker);
         its.then(|| self.waiting.remove(&number)).flatten()
     }
 
-    /// A message that waits no more.
-    pub(crate) fn remove(&mut self, number: u64) -> Option<SteerMessage> {
+    /// One that waits no more.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<PendingSteer> {
         self.waiting.remove(&number)
     }
 
     pub(crate) fn forget_conn(&mut self, conn: ConnId) {
         self.sent_to.remove(&conn);
         // What is said is said; nobody hears what became of it.
-        self.waiting.retain(|_, word| word.conn != conn);
+        self.waiting.retain(|_, pending| pending.conn != conn);
     }
 
     pub(crate) fn of_turn(&self, turn: TurnId) -> Vec<u64> {
-        let of_turn = self.waiting.iter().filter(|(_, word)| word.turn == turn);
+        let of_turn = self
+            .waiting
+            .iter()
+            .filter(|(_, pending)| pending.turn == turn);
         of_turn.map(|(number, _)| *number).collect()
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Slot {
     pub(crate) fallback_chain: bool,
     /// The models that it offers, where it lists them.
     pub(crate) models: Option<Vec<String>>,
-    /// Its turns take words.
+    /// Its turns take steers.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
     /// What goes with its turns.

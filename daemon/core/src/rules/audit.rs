@@ -126,7 +126,7 @@ impl State {
         if health.is_some_and(|health| health.next_look(self.now.mono).is_some()) {
             return None;
         }
-        if self.waits_for_word(agent, &fit).is_some() {
+        if self.awaits_first_process(agent, &fit).is_some() {
             return None;
         }
         let own = needs_its_own(agent, known);

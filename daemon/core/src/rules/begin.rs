@@ -172,7 +172,7 @@ impl State {
                 command,
             });
         }
-        self.tell_words(turn);
+        self.tell_steers(turn);
     }
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.

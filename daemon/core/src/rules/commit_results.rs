@@ -168,7 +168,7 @@ impl State {
         }
         self.clear_timers(turn);
         self.forget_questions(turn);
-        self.words_too_late(turn);
+        self.steers_too_late(turn);
         if let Some(job) = self.jobs.get_mut(&turn) {
             job.phase = Phase::Finishing;
             job.out.clear();

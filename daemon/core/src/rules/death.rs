@@ -223,7 +223,7 @@ impl State {
         let pins = self.pins_at_first(worker);
         let missing = matches!(exit, Exit::Code(code) if MISSING_EXITS.contains(&code))
             && ready_for.is_none();
-        // Neither is a program's word on what it was asked for: it left well, or the machine
+        // Neither says anything of what it was asked for: it left well, or the machine
         // had no room for it.
         let own = !missing && !matches!(exit, Exit::Code(0) | Exit::Signal(SIGKILL));
         if let Some(asked) = pins.filter(|_| own) {
@@ -439,7 +439,7 @@ impl State {
     /// A turn that may run again waits again, with what it said so far marked as replaced.
     pub(crate) fn run_again(&mut self, turn: TurnId) {
         self.close_questions(turn, Closed::Exit);
-        self.words_too_late(turn);
+        self.steers_too_late(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
         };
@@ -491,7 +491,7 @@ impl State {
 
     /// Ends a process that never got ready: that is a death, not a stop that somebody asked for. It
     /// counts at once, though the exit is awaited; where only what its turns asked for may be at
-    /// fault, they end with its last words.
+    /// fault, they end with the end of what it printed.
     pub(crate) fn unready(&mut self, worker: WorkerId, why: &str) {
         let pins = self.pins_at_first(worker);
         let Some(slot) = self.pool.get_mut(&worker) else {

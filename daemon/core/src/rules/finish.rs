@@ -82,9 +82,9 @@ impl State {
         } else {
             self.unsettled(turn);
         }
-        // After the word to end it: an agent that hears "no" first might begin something else.
+        // After the command to end it: an agent that hears "no" first might begin something else.
         self.close_questions(turn, by);
-        self.words_too_late(turn);
+        self.steers_too_late(turn);
     }
 
     /// A turn has waited too long.
@@ -218,7 +218,7 @@ impl State {
             truncated,
             refusal: outcome
                 .refusal
-                .map(|words| head_and_tail(words, limits::MAX_TOOL_OUTPUT).0),
+                .map(|said| head_and_tail(said, limits::MAX_TOOL_OUTPUT).0),
             suspected_refusal: outcome.suspected_refusal,
             context: job.said.context,
             agent: Some(self.agent_of(job.session)),
@@ -256,7 +256,7 @@ impl State {
             End::Completed | End::Cancelled | End::Failed => Closed::Cancel,
         };
         self.close_questions(turn, by);
-        self.words_too_late(turn);
+        self.steers_too_late(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
         };
@@ -392,10 +392,10 @@ impl State {
             return self.outbox.dangling(turn);
         };
         self.forget_questions(turn);
-        self.words_too_late(turn);
+        self.steers_too_late(turn);
     }
 
-    /// A worker gave its final word for a turn: it is free for the next one.
+    /// A worker has ended a turn: it is free for the next one.
     pub(crate) fn let_go(&mut self, turn: TurnId, process: Process) {
         let Some(session_id) = self.jobs.get(&turn).map(|job| job.session) else {
             return self.outbox.dangling(turn);
@@ -542,15 +542,15 @@ fn messages(job: &Job) -> Vec<Message> {
         let role = role.to_owned();
         kept.push(Message { role, content });
     };
-    let mut words = job.said.steered.iter().peekable();
+    let mut steers = job.said.steered.iter().peekable();
     for (number, message) in job.said.messages.iter().enumerate() {
-        while let Some((_, word)) = words.next_if(|(before, _)| *before <= number) {
-            keep("user", word);
+        while let Some((_, steer)) = steers.next_if(|(before, _)| *before <= number) {
+            keep("user", steer);
         }
         if !message.replaced {
             keep("assistant", &message.text);
         }
     }
-    words.for_each(|(_, word)| keep("user", word));
+    steers.for_each(|(_, steer)| keep("user", steer));
     kept
 }

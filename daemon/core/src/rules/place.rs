@@ -179,7 +179,7 @@ impl State {
             self.claim(worker, session_id, true);
             return Place::Soon(worker);
         }
-        if let Some(until) = self.waits_for_word(agent, &fit) {
+        if let Some(until) = self.awaits_first_process(agent, &fit) {
             if until < Duration::MAX {
                 self.outbox.set_no_later(Timer::Look, until);
             }
@@ -267,7 +267,7 @@ impl State {
 
     /// Until when the first process of an agent is waited for: what it says decides whether others
     /// need another one. There is no second before that, and no third while both are silent.
-    pub(crate) fn waits_for_word(&self, agent: &Agent, fit: &Fit) -> Option<Duration> {
+    pub(crate) fn awaits_first_process(&self, agent: &Agent, fit: &Fit) -> Option<Duration> {
         let known = self.derived.reach.contains_key(&agent.name);
         if known || agent.describe.sessions != Sessions::Many {
             return None;

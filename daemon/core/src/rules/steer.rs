@@ -1,4 +1,4 @@
-//! A word to a running turn.
+//! `steer`: text for a turn that runs already.
 //!
 //! Owns which turn is meant and what its agent made of it. Must not know wires.
 
@@ -12,9 +12,9 @@ use crate::effect::Effect;
 use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
-use crate::limits::WORDS_PER_TURN;
+use crate::limits::STEERS_PER_TURN;
 use crate::outbox::awaiting::Awaiting;
-use crate::peers::steers::{SteerMessage, Told};
+use crate::peers::steers::{PendingSteer, Told};
 use crate::state::State;
 use crate::store::{JobRow, Query};
 use crate::worker::{Steering, WorkerCommand};
@@ -40,7 +40,7 @@ impl State {
             return;
         }
         let meant = self.steer_target(conn, &steer).and_then(|turn| {
-            self.takes_words(turn)?;
+            self.takes_steers(turn)?;
             let number = self.jobs.get(&turn).and_then(|job| job.number);
             Ok((turn, number))
         });
@@ -50,17 +50,17 @@ impl State {
             Err(rejected) => return self.refuse(conn, id, rejected),
         };
         let number = self.outbox.number();
-        let word = SteerMessage {
+        let pending = PendingSteer {
             conn,
             id,
             turn,
             job,
             told: Told::Not(steer.text),
         };
-        self.peers.steers_mut().push(number, word);
+        self.peers.steers_mut().push(number, pending);
         let job = self.jobs.get(&turn);
         if job.is_some_and(|job| matches!(job.phase, Phase::Running { .. })) {
-            self.tell_words(turn);
+            self.tell_steers(turn);
         }
     }
 
@@ -86,7 +86,7 @@ impl State {
     }
 
     /// Can the agent of a turn be steered, and has it room?
-    fn takes_words(&self, turn: TurnId) -> Result<(), Rejected> {
+    fn takes_steers(&self, turn: TurnId) -> Result<(), Rejected> {
         let job = self.jobs.get(&turn);
         let process = job.and_then(|job| job.process());
         let slot = process.and_then(|process| self.pool.get(&process.worker));
@@ -95,15 +95,15 @@ impl State {
             return Err(Rejected::new(Code::Unsupported, error)
                 .hint("send the text: it runs after the turn in flight"));
         }
-        if self.peers.steers().of_turn(turn).len() >= WORDS_PER_TURN {
-            let error = format!("{WORDS_PER_TURN} words wait for the agent to take them");
+        if self.peers.steers().of_turn(turn).len() >= STEERS_PER_TURN {
+            let error = format!("{STEERS_PER_TURN} steers wait for the agent to take them");
             return Err(Rejected::new(Code::QueueFull, error));
         }
         Ok(())
     }
 
     /// Tells a turn's agent what it was not told yet: its first byte has gone.
-    pub(crate) fn tell_words(&mut self, turn: TurnId) {
+    pub(crate) fn tell_steers(&mut self, turn: TurnId) {
         let Some(process) = self.jobs.get(&turn).and_then(|job| job.process()) else {
             return;
         };
@@ -119,37 +119,38 @@ impl State {
                 generation: process.generation,
                 command: WorkerCommand::Steer {
                     turn,
-                    word: number,
+                    steer: number,
                     text,
                 },
             });
         }
     }
 
-    /// An agent said what became of a word.
+    /// An agent said what became of a steer.
     pub(crate) fn steered(&mut self, worker: WorkerId, number: u64, steering: Steering) {
-        let Some(word) = self.peers.steers_mut().settled(number, worker) else {
+        let Some(pending) = self.peers.steers_mut().settled(number, worker) else {
             return;
         };
         match steering {
             Steering::Taken => {
-                let job = word.job;
-                if let (Told::To(_, text), Some(turn)) = (word.told, self.jobs.get_mut(&word.turn))
+                let job = pending.job;
+                if let (Told::To(_, text), Some(turn)) =
+                    (pending.told, self.jobs.get_mut(&pending.turn))
                 {
                     turn.took(&text);
                 }
-                self.answer(word.conn, word.id, &Line::Steer { ok: true, job });
+                self.answer(pending.conn, pending.id, &Line::Steer { ok: true, job });
             }
-            Steering::TooLate => self.refuse(word.conn, word.id, ended_first(word.job)),
-            Steering::Refused(failure) => self.refuse(word.conn, word.id, failure.into()),
+            Steering::TooLate => self.refuse(pending.conn, pending.id, ended_first(pending.job)),
+            Steering::Refused(failure) => self.refuse(pending.conn, pending.id, failure.into()),
         }
     }
 
     /// A turn ends: what its agent has not taken by now, it never will.
-    pub(crate) fn words_too_late(&mut self, turn: TurnId) {
+    pub(crate) fn steers_too_late(&mut self, turn: TurnId) {
         for number in self.peers.steers().of_turn(turn) {
-            if let Some(word) = self.peers.steers_mut().remove(number) {
-                self.refuse(word.conn, word.id, ended_first(word.job));
+            if let Some(pending) = self.peers.steers_mut().remove(number) {
+                self.refuse(pending.conn, pending.id, ended_first(pending.job));
             }
         }
     }

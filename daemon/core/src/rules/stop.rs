@@ -117,7 +117,7 @@ impl State {
     }
 
     /// Where the socket stays, nobody has to hear that the daemon goes: who was let in is served,
-    /// who comes later waits for the next one. A second word is not waited with.
+    /// who comes later waits for the next one. A second request to stop waits for nobody.
     fn leave(&mut self, leave: Leave) {
         let waits = self.settings.socket == Socket::Stays
             && self.leaving.is_none()

@@ -70,7 +70,7 @@ impl State {
             }
             WorkerEvent::Asked { turn, asking } => self.asked(worker, turn, asking),
             WorkerEvent::Withdrew { question } => self.withdrew(worker, &question),
-            WorkerEvent::Steered { word, steering } => self.steered(worker, word, steering),
+            WorkerEvent::Steered { steer, steering } => self.steered(worker, steer, steering),
             WorkerEvent::Compacted { result } => self.compacted(worker, result),
             // Its sessions go on in a new process before their next turn.
             WorkerEvent::Spoilt { why } => self.spoilt(worker, why),
@@ -438,13 +438,13 @@ impl State {
         self.say_numbered(turn, &line);
     }
 
-    /// The worker's own final word.
+    /// The worker itself says that a turn is over, and how.
     fn turn_ended(&mut self, turn: TurnId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
         };
         let Some(process) = job.process() else { return };
-        // An agent that streams nothing gives its text at the end; and its last word counts, should
+        // An agent that streams nothing gives its text at the end; and what it says last counts, should
         // a piece of what it streamed not have arrived.
         if let Some(text) = &outcome.text
             && text.trim() != job.answer().trim()
@@ -483,7 +483,7 @@ impl State {
         self.let_go(turn, process);
     }
 
-    /// Ends a turn that was told to end, without the worker's word.
+    /// Ends a turn that was told to end, without the worker saying so.
     pub(crate) fn end_as_asked(&mut self, turn: TurnId, ending: &Ending) {
         self.end_as_asked_with(turn, ending, Outcome::ended(Stop::Cancelled));
     }

@@ -182,7 +182,7 @@ fn output_limit_holds_for_turns_told_to_end() {
         let job = &world.jobs[&JobId(1)];
         let stored = job.texts[&(0, 0)].len();
         assert!(stored <= OUTPUT_PER_TURN + piece.len(), "{stored}");
-        assert!(job.last.is_some(), "its final word is heard");
+        assert!(job.last.is_some(), "its end is heard");
     }
 }
 

@@ -142,9 +142,9 @@ impl World {
             WorkerCommand::Cancel { turn } => process.cancelled.push(turn),
             WorkerCommand::Probe => {}
             WorkerCommand::Answer { question, reply } => process.heard.push((question, reply)),
-            WorkerCommand::Steer { turn, word, text } => {
-                assert!(process.turns.contains(&turn), "a word to another's turn");
-                process.words.push((word, text));
+            WorkerCommand::Steer { turn, steer, text } => {
+                assert!(process.turns.contains(&turn), "a steer of another's turn");
+                process.steers.push((steer, text));
             }
             WorkerCommand::Compact { session, .. } => {
                 assert!(process.turns.is_empty(), "compacted in a turn");
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// The worker gives its final word for its oldest turn.
+    /// The worker ends its oldest turn.
     pub fn end_turn(&mut self, process: (WorkerId, Generation)) {
         let Some(known) = self.processes.get_mut(&process) else {
             return;
@@ -233,7 +233,6 @@ impl World {
         }
     }
 
-    /// No process came of it.
     /// Takes the look that was asked for, if one was.
     pub fn take_look(&mut self) {
         assert!(self.looks <= 1, "a look is asked for while one is taken");
@@ -244,6 +243,7 @@ impl World {
         }
     }
 
+    /// No process came of it.
     pub fn spawn_fails(&mut self, process: (WorkerId, Generation), fault: Fault) {
         if let Some(known) = self.processes.remove(&process) {
             if matches!(fault, Fault::Missing | Fault::Short) {

@@ -226,7 +226,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             }
         }
         (216..=219, _, Some(process)) => {
-            // A word for a turn that isn't its own.
+            // A steer for a turn that isn't its own.
             let turn = ids::TurnId(u64::from(choice >> 10) % 60);
             let foreign = !world.processes[&process].turns.contains(&turn);
             if foreign {
@@ -340,7 +340,7 @@ fn speak(world: &mut World, process: (ids::WorkerId, ids::Generation), choice: u
     world.worker(process, event);
 }
 
-/// Questions, answers, words and the rest of what is said beside turns.
+/// Questions, answers, steers and the rest of what is said beside turns.
 fn talk(
     world: &mut World,
     choice: u32,
@@ -369,11 +369,11 @@ fn talk(
             return world.worker(process, WorkerEvent::Withdrew { question });
         }
         (4, Some(process)) => {
-            let Some((word, _)) = world.processes.get_mut(&process).unwrap().words.pop() else {
+            let Some((steer, _)) = world.processes.get_mut(&process).unwrap().steers.pop() else {
                 return;
             };
             let steering = [Steering::Taken, Steering::TooLate][pick as usize % 2].clone();
-            return world.worker(process, WorkerEvent::Steered { word, steering });
+            return world.worker(process, WorkerEvent::Steered { steer, steering });
         }
         (5, Some(process)) => {
             if world
@@ -389,7 +389,7 @@ fn talk(
             }
             return;
         }
-        (6, Some(process)) => return world.worker(process, WorkerEvent::Spoilt { why: "a word" }),
+        (6, Some(process)) => return world.worker(process, WorkerEvent::Spoilt { why: "a steer" }),
         (7 | 8, _) => {
             let given = [
                 r#""approve":true"#,

@@ -1,4 +1,4 @@
-//! Words to running turns, shorter memories, other models.
+//! Steers, shorter memories, other models.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ fn last(world: &World, conn: ConnId) -> String {
 }
 
 fn steered(world: &mut World, process: ProcessId, nth: usize, steering: Steering) {
-    let (word, _) = world.processes[&process].words[nth];
-    world.worker(process, WorkerEvent::Steered { word, steering });
+    let (steer, _) = world.processes[&process].steers[nth];
+    world.worker(process, WorkerEvent::Steered { steer, steering });
 }
 
 #[test]
@@ -28,12 +28,12 @@ fn a_word_is_answered_when_the_agent_has_taken_it() {
     let other = world.connect();
     world.request(other, 1, r#"{"type":"steer","session":"main","text":"up"}"#);
     world.request(other, 2, r#"{"type":"steer","text":"the only one"}"#);
-    let words: Vec<_> = world.processes[&process]
-        .words
+    let texts: Vec<_> = world.processes[&process]
+        .steers
         .iter()
         .map(|(_, text)| text.as_str())
         .collect();
-    assert_eq!(words, ["left", "right", "up", "the only one"]);
+    assert_eq!(texts, ["left", "right", "up", "the only one"]);
     assert_eq!(last(&world, conn), "1:running");
     steered(&mut world, process, 0, Steering::Taken);
     assert_eq!(last(&world, conn), "2:steer");
@@ -42,7 +42,7 @@ fn a_word_is_answered_when_the_agent_has_taken_it() {
     assert_eq!(last(&world, conn), "3:error agent-failed");
     steered(&mut world, process, 2, Steering::TooLate);
     assert_eq!(last(&world, other), "1:error session-idle");
-    // The turn ends without a word about the last one, and what comes after that is nobody's.
+    // The turn ends and nothing is said of the last one, and what comes after that is nobody's.
     world.end_turn(process);
     assert_eq!(last(&world, other), "2:error session-idle");
     steered(&mut world, process, 3, Steering::Taken);
@@ -147,7 +147,7 @@ fn a_word_for_nothing_in_flight_is_refused_with_the_reason() {
     world.end_turn(process);
     world.request(conn, 6, r#"{"type":"steer","job":"j1","text":"x"}"#);
     assert_eq!(last(&world, conn), "6:error session-idle");
-    assert!(world.processes[&process].words.is_empty());
+    assert!(world.processes[&process].steers.is_empty());
 }
 
 #[test]
@@ -165,11 +165,11 @@ fn a_word_before_the_turns_first_byte_waits_for_it() {
         1,
         r#"{"type":"steer","session":"main","text":"early"}"#,
     );
-    assert!(world.processes[&process].words.is_empty());
+    assert!(world.processes[&process].steers.is_empty());
     while world.store_pending() > 0 {
         world.store_answers();
     }
-    assert_eq!(world.processes[&process].words.len(), 1);
+    assert_eq!(world.processes[&process].steers.len(), 1);
     steered(&mut world, process, 0, Steering::Taken);
     assert_eq!(last(&world, other), "1:steer");
 }
@@ -208,7 +208,7 @@ fn a_process_that_kept_a_word_for_later_is_replaced_before_the_next_turn() {
     let native = "/s".to_owned();
     world.worker(process, WorkerEvent::SessionNamed { native });
     world.request(conn, 2, send);
-    world.worker(process, WorkerEvent::Spoilt { why: "a word" });
+    world.worker(process, WorkerEvent::Spoilt { why: "a steer" });
     world.end_turn(process);
     assert!(
         world.processes[&process].turns.is_empty(),

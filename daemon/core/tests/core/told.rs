@@ -1,4 +1,4 @@
-//! What the clients of the world were told, in few words.
+//! What the clients of the world were told, in short.
 
 use agentd_core::ids::ConnId;
 use agentd_protocol::Code;

@@ -39,8 +39,8 @@ pub struct Process {
     pub heard: Vec<(String, Reply)>,
     /// Turns that it was told to end.
     pub cancelled: Vec<TurnId>,
-    /// Words to its turns.
-    pub words: Vec<(u64, String)>,
+    /// Steers of its turns.
+    pub steers: Vec<(u64, String)>,
     pub compacting: Option<String>,
     /// Pins that it was asked to take.
     pub switched: Vec<Pins>,

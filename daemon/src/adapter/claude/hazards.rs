@@ -271,7 +271,7 @@ fn an_agent_that_does_not_tell_where_words_are_gets_none() {
     replay.tell(&prompt(1, "x"));
     replay.tell(&steer(7));
     replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
-    let refused = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: 7, steering: Steering::Refused(why) } if why.code == Code::Unsupported);
+    let refused = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { steer: 7, steering: Steering::Refused(why) } if why.code == Code::Unsupported);
     assert_eq!(replay.count(refused), 1);
     assert_eq!(replay.written(), ["user"]);
 }
@@ -359,7 +359,7 @@ fn a_word_that_was_never_written_keeps_no_turn_open() {
     replay.hear(&moved(&word, "discarded"));
     assert_eq!(replay.outcome().text.as_deref(), Some("one"));
     for word in [7, 8] {
-        let late = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { word: found, steering: Steering::TooLate } if *found == word);
+        let late = |event: &WorkerEvent| matches!(event, WorkerEvent::Steered { steer: found, steering: Steering::TooLate } if *found == word);
         assert_eq!(replay.count(late), 1);
     }
     let spoilt = |event: &WorkerEvent| matches!(event, WorkerEvent::Spoilt { .. });

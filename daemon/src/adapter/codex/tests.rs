@@ -165,7 +165,10 @@ fn a_retry_is_noted_and_its_message_replaces_the_one_that_broke_off() {
 fn a_word_is_taken_when_the_turn_has_it_and_too_late_when_the_turn_ends_first() {
     let replay = Replay::of("steering", None).play_before("[[bash=sleep 5]]");
     let steered = replay.events.iter().filter_map(|event| match event {
-        WorkerEvent::Steered { word, steering } => Some((*word, steering.clone())),
+        WorkerEvent::Steered {
+            steer: word,
+            steering,
+        } => Some((*word, steering.clone())),
         _ => None,
     });
     let steered: Vec<_> = steered.collect();

@@ -169,7 +169,7 @@ fn driver_answers_a_word_that_nobody_takes() {
         matches!(
             event,
             WorkerEvent::Steered {
-                word: 2,
+                steer: 2,
                 steering: Steering::Refused(_)
             }
         )

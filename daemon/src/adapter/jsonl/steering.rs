@@ -8,7 +8,7 @@ use super::*;
 fn word(turn: u64, word: u64) -> WorkerCommand {
     WorkerCommand::Steer {
         turn: TurnId(turn),
-        word,
+        steer: word,
         text: "left".to_owned(),
     }
 }
@@ -18,7 +18,10 @@ fn line(written: &str) -> Value {
 }
 
 fn steered(word: u64, steering: Steering) -> WorkerEvent {
-    WorkerEvent::Steered { word, steering }
+    WorkerEvent::Steered {
+        steer: word,
+        steering,
+    }
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn a_word_names_the_session_of_its_turn_and_its_answer_says_what_became_of_it() 
         r#"{"type":"error","id":"s3","code":"unknown-command","error":"what?"}"#,
     );
     assert!(
-        matches!(&events[..], [WorkerEvent::Steered { word: 3, steering: Steering::Refused(why) }] if why.code == Code::Unsupported)
+        matches!(&events[..], [WorkerEvent::Steered { steer: 3, steering: Steering::Refused(why) }] if why.code == Code::Unsupported)
     );
 }
 

@@ -301,7 +301,7 @@ fn hazard_11_a_word_that_came_too_late_never_reaches_the_next_turn() {
             matches!(
                 event,
                 WorkerEvent::Steered {
-                    word: 7,
+                    steer: 7,
                     steering: Steering::TooLate
                 }
             )

@@ -10,7 +10,10 @@ use crate::adapter::testing::{cancel, compact, prompt, steer};
 
 fn steered(replay: &Replay) -> Vec<(u64, Steering)> {
     let events = replay.events.iter().filter_map(|event| match event {
-        WorkerEvent::Steered { word, steering } => Some((*word, steering.clone())),
+        WorkerEvent::Steered {
+            steer: word,
+            steering,
+        } => Some((*word, steering.clone())),
         _ => None,
     });
     events.collect()
