@@ -321,7 +321,7 @@ fn the_core_is_pure() {
 
 #[test]
 fn the_owners_in_the_core_know_neither_the_value_nor_the_rules() {
-    let owners = ["jobs", "sessions", "pool", "peers", "outbox", "derived"];
+    let owners = ["jobs", "sessions", "pool", "peers", "outbox", "indexes"];
     let mut wrong = Vec::new();
     let mut seen = 0;
     for source in sources() {

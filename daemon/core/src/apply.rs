@@ -93,11 +93,11 @@ impl State {
         }
         self.ask_for_next_slice();
         self.go_on_aborting();
-        self.derive();
+        self.update_indexes();
         self.go_on_stopping();
         self.outbox.tell_the_rest();
         // What that ended is brought up to date for whoever asks next.
-        self.derive();
+        self.update_indexes();
         self.outbox.swap(effects);
     }
 

@@ -6,8 +6,8 @@
 use agentd_protocol::JobId;
 
 use crate::counters::Counters;
-use crate::derived::Derived;
 use crate::ids::Now;
+use crate::indexes::Indexes;
 use crate::jobs::Jobs;
 use crate::mode::{Leave, Mode};
 use crate::outbox::Outbox;
@@ -33,7 +33,7 @@ pub struct State {
     pub(crate) outbox: Outbox,
     pub(crate) counters: Counters,
     /// What follows from jobs and sessions.
-    pub(crate) derived: Derived,
+    pub(crate) indexes: Indexes,
     /// How often a turn was looked at, whether it could start.
     pub(crate) looked: u64,
 }
@@ -55,7 +55,7 @@ impl State {
             peers: Peers::default(),
             outbox: Outbox::default(),
             counters: Counters::at_start(last_seq, ended_jobs),
-            derived: Derived::default(),
+            indexes: Indexes::default(),
             looked: 0,
         }
     }

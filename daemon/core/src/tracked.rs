@@ -1,7 +1,7 @@
 //! A map that remembers which of its entries may have changed.
 //!
-//! Owns that memory, so that what is derived from the entries is brought up to date for these
-//! alone, and no change can be forgotten. Must not know what is derived.
+//! Owns that memory, so that an index over the entries is brought up to date for these
+//! alone, and no change can be forgotten. Must not know the index.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;

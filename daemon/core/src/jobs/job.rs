@@ -72,7 +72,7 @@ pub(crate) struct Job {
     pub(crate) phase: Phase,
     pub(crate) attempt: u32,
     pub(crate) accepted_at: Duration,
-    /// Since when its time runs: from when its process is made ready for it, see `clock.rs`.
+    /// Since when its time runs: from when its process is made ready for it, see `turn_timeout.rs`.
     pub(crate) clock: Option<Duration>,
     /// When waiting ends, on the clock of this boot.
     pub(crate) expires: u64,

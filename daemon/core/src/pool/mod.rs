@@ -9,15 +9,15 @@ use std::time::Duration;
 use crate::health::Health;
 use crate::ids::{Generation, WorkerId};
 use crate::limits::{LOOK_AGAIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use crate::pool::compacting::Compacting;
 use crate::pool::slot::Slot;
 use crate::pool::spares::Spares;
-use crate::pool::way::{Compacting, Look, Way};
 
-pub(crate) mod blame;
+pub(crate) mod compacting;
+pub(crate) mod crash_blame;
 pub(crate) mod fit;
 pub(crate) mod slot;
 pub(crate) mod spares;
-pub(crate) mod way;
 
 /// All slots, and what outlives them.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -25,15 +25,33 @@ pub(crate) struct Pool {
     slots: BTreeMap<WorkerId, Slot>,
     /// By agent.
     health: BTreeMap<String, Health>,
-    /// The same of processes that were started beside another one, see `rules/further.rs`.
-    further: BTreeMap<String, Health>,
+    /// The same of processes that were started beside another one, see `rules/extra_process.rs`.
+    extra: BTreeMap<String, Health>,
     spares: BTreeMap<String, Spares>,
     /// Sessions that are being shortened, by the processes that do it.
     compacting: BTreeMap<WorkerId, Compacting>,
-    way: Way,
-    look: Look,
+    making_way: MakingWay,
+    look: LastLook,
     /// Spawns may go on at their rate from this time on: they are ahead of it, or behind.
     spawns_until: Duration,
+}
+
+/// The process that takes no new turns, so that an older one of another agent gets its room. When one
+/// does is in `rules/room.rs`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct MakingWay {
+    /// The one that does, or did last.
+    worker: Option<WorkerId>,
+    /// It does until then.
+    until: Option<Duration>,
+}
+
+/// The last look at which agents there are; the first one was at the start. When one is asked for is
+/// in `rules/discovery.rs`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct LastLook {
+    at: Duration,
+    outstanding: bool,
 }
 
 impl Pool {
@@ -94,26 +112,26 @@ impl Pool {
     }
 
     /// What is remembered of processes that were started beside another one of their agent.
-    pub(crate) fn further(&self, agent: &str) -> Option<&Health> {
-        self.further.get(agent)
+    pub(crate) fn extra(&self, agent: &str) -> Option<&Health> {
+        self.extra.get(agent)
     }
 
-    pub(crate) fn further_mut(&mut self, agent: &str) -> Option<&mut Health> {
-        self.further.get_mut(agent)
+    pub(crate) fn extra_mut(&mut self, agent: &str) -> Option<&mut Health> {
+        self.extra.get_mut(agent)
     }
 
     /// The same, to remember something.
-    pub(crate) fn further_of(&mut self, agent: String) -> &mut Health {
-        self.further.entry(agent).or_default()
+    pub(crate) fn extra_of(&mut self, agent: String) -> &mut Health {
+        self.extra.entry(agent).or_default()
     }
 
-    pub(crate) fn forget_further(&mut self, agent: &str) {
-        self.further.remove(agent);
+    pub(crate) fn forget_extra(&mut self, agent: &str) {
+        self.extra.remove(agent);
     }
 
     pub(crate) fn forget_deaths(&mut self, agent: &str) {
         self.health.remove(agent);
-        self.further.remove(agent);
+        self.extra.remove(agent);
     }
 
     /// What is known for an agent's spares, if there is anything.
@@ -152,17 +170,17 @@ impl Pool {
 
     /// Until when a process makes way.
     pub(crate) const fn way_until(&self) -> Option<Duration> {
-        self.way.until
+        self.making_way.until
     }
 
     /// Is this the one that did last?
     pub(crate) fn made_way(&self, worker: WorkerId) -> bool {
-        self.way.worker == Some(worker)
+        self.making_way.worker == Some(worker)
     }
 
     /// A process takes no new turns until then.
     pub(crate) fn make_way(&mut self, worker: WorkerId, until: Duration) {
-        self.way = Way {
+        self.making_way = MakingWay {
             worker: Some(worker),
             until: Some(until),
         };
@@ -173,9 +191,9 @@ impl Pool {
 
     /// None does any more; has that changed anything?
     pub(crate) fn way_ends(&mut self) -> bool {
-        self.way.until = None;
+        self.making_way.until = None;
         // It may be gone by now.
-        let worker = self.way.worker;
+        let worker = self.making_way.worker;
         let slot = worker.and_then(|worker| self.slots.get_mut(&worker));
         slot.is_some_and(|slot| std::mem::take(&mut slot.makes_way))
     }
@@ -196,7 +214,7 @@ impl Pool {
 
     /// The look is over.
     pub(crate) const fn looked(&mut self, now: Duration) {
-        self.look = Look {
+        self.look = LastLook {
             at: now,
             outstanding: false,
         };

@@ -1,6 +1,6 @@
 //! One process slot: what it was started with, what it holds, where it is in its life.
 //!
-//! Owns the data; transitions are in `supervisor.rs`, `stop_stages.rs` and `death.rs` of the rules.
+//! Owns the data; transitions are in `supervisor.rs`, `stop_stages.rs` and `process_exit.rs` of the rules.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -3,14 +3,14 @@
 //!
 //! Owns that walk. Must not change anything; the daemon never calls it.
 
-use crate::derived::lanes::Lane;
-use crate::derived::{Derived, is_in_flight, keep, needs_its_own};
 use crate::ids::{SessionId, TurnId, WorkerId};
+use crate::indexes::lanes::Lane;
+use crate::indexes::{Indexes, is_in_flight, keep, needs_its_own};
 use crate::jobs::job::Phase;
 use crate::outbox::timers::Timer;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
-use crate::rules::choice::per_turn;
+use crate::rules::agent_choice::per_turn;
 use crate::state::State;
 
 impl State {
@@ -18,7 +18,7 @@ impl State {
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Option<String> {
-        self.wrongly_derived().or_else(|| self.waits_in_vain())
+        self.wrong_indexes().or_else(|| self.waits_in_vain())
     }
 
     /// How often a turn was looked at so far, whether it could start.
@@ -28,10 +28,10 @@ impl State {
         self.looked
     }
 
-    fn wrongly_derived(&self) -> Option<String> {
-        let mut all = Derived {
-            reach: self.derived.reach.clone(),
-            ..Derived::default()
+    fn wrong_indexes(&self) -> Option<String> {
+        let mut all = Indexes {
+            reach: self.indexes.reach.clone(),
+            ..Indexes::default()
         };
         for (turn, job) in self.jobs.iter() {
             keep(&mut all.in_flight, turn, is_in_flight(job));
@@ -43,7 +43,7 @@ impl State {
             keep(&mut all.gated, session, known.gate.is_some());
             all.lanes.put(session, self.next_of(session));
         }
-        (all != self.derived).then(|| format!("{:#?}\nshould be {all:#?}", self.derived))
+        (all != self.indexes).then(|| format!("{:#?}\nshould be {all:#?}", self.indexes))
     }
 
     fn waits_in_vain(&self) -> Option<String> {
@@ -51,7 +51,7 @@ impl State {
             return None;
         }
         let mut homeless = 0;
-        for (session, (turn, lane)) in self.derived.lanes.all() {
+        for (session, (turn, lane)) in self.indexes.lanes.all() {
             let found = match lane {
                 Lane::Held(worker) => self.vainly_held(*worker, *session, *turn),
                 Lane::Free(_) => self.vainly_free(*session, *turn, &mut homeless),
@@ -79,7 +79,7 @@ impl State {
         // An older turn for which it has to be free is not overtaken. Its sessions may have come to it
         // when it could do more, before it died.
         let lane = Lane::Held(worker);
-        let older = self.derived.lanes.next_in(&lane, None);
+        let older = self.indexes.lanes.next_in(&lane, None);
         let stands = older
             .filter(|older| older.turn < turn)
             .is_some_and(|older| {
@@ -130,7 +130,7 @@ impl State {
             return None;
         }
         let own = needs_its_own(agent, known);
-        if !own && self.no_further_before(&known.agent, &fit).is_some() {
+        if !own && self.no_extra_before(&known.agent, &fit).is_some() {
             return None;
         }
         if per_turn(agent) && self.now.mono < self.pool.next_spawn() {

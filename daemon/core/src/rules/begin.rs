@@ -1,7 +1,7 @@
 //! A turn meets its process, and leaves it.
 //!
 //! Owns the step from *waits* to *runs*: reserved, marked, begun, or given back untouched. Which
-//! process it is, `place.rs` has decided.
+//! process it is, `placement.rs` has decided.
 
 use agentd_protocol::Code;
 use agentd_protocol::line::Context;
@@ -17,8 +17,8 @@ use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::Timer;
 use crate::pins;
 use crate::pool::slot::{Slot, SlotPhase};
-use crate::rules::choice::SAY_ITS_PATH;
-use crate::rules::clock::allowed;
+use crate::rules::agent_choice::SAY_ITS_PATH;
+use crate::rules::turn_timeout::allowed;
 use crate::sessions::session::Session;
 use crate::state::State;
 use crate::store::Write;

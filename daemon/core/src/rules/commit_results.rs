@@ -120,7 +120,7 @@ impl State {
             self.sessions_loaded(&key, Err(trouble.clone()));
         }
         self.outbox.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
-        let pending = self.derived.pending.iter();
+        let pending = self.indexes.pending.iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
         let mut waiting: BTreeSet<ConnId> = pending.map(|waiter| waiter.conn).collect();
         waiting.extend(self.peers.dispatchers());

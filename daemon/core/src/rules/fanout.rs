@@ -14,8 +14,8 @@ use crate::jobs::delta::Spoken;
 use crate::limits::READER_QUEUE;
 use crate::outbox::awaiting::Awaiting;
 use crate::peers::conn::{Place, Stage, Subscription};
+use crate::rules::followers::{Reader, spoken_since};
 use crate::rules::subscribe::check_cursor;
-use crate::rules::subscription::{Reader, spoken_since};
 use crate::state::State;
 use crate::store::{Loaded, LogLine, Position, Query, TextPiece};
 

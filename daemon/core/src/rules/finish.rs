@@ -26,7 +26,7 @@ use crate::peers::conn::FollowState;
 use crate::peers::questions::Closed;
 use crate::pool::slot::SlotPhase;
 use crate::rules::fanout::Happened;
-use crate::rules::subscription::telling;
+use crate::rules::followers::telling;
 use crate::settings::Served;
 use crate::state::State;
 use crate::store::{End, Write, Written};

@@ -15,7 +15,7 @@ use crate::limits::COMPACTS_WITHIN;
 use crate::outbox::awaiting::{Awaiting, Changed};
 use crate::outbox::timers::Timer;
 use crate::pins;
-use crate::pool::way::Compacting;
+use crate::pool::compacting::Compacting;
 use crate::rules::pins::offered;
 use crate::sessions::session::Session;
 use crate::state::State;

@@ -1,19 +1,19 @@
 //! Which turns start now: the oldest first, and nobody behind them takes what they wait for.
 //!
 //! Owns the order in which turns are looked at, and how far. Which process one gets is in
-//! `place.rs`. Must not look at more turns than there are processes, beside those that start or end.
+//! `placement.rs`. Must not look at more turns than there are processes, beside those that start or end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::derived::lanes::{Lane, Next};
 use crate::ids::{TurnId, WorkerId};
+use crate::indexes::lanes::{Lane, Next};
 use crate::jobs::job::{Job, Phase};
 use crate::jobs::slices::Fate;
 use crate::limits::ENDED_AT_ONCE;
 use crate::outbox::timers::Timer;
 use crate::pool::slot::Slot;
-use crate::rules::clock::allowed;
-use crate::rules::place::Place;
+use crate::rules::placement::Placement;
+use crate::rules::turn_timeout::allowed;
 use crate::state::State;
 
 /// What a look at a turn came to.
@@ -83,7 +83,7 @@ impl State {
     /// Starts what can start: called after every event that may let something start.
     pub(crate) fn schedule(&mut self) {
         if self.mode.starts_turns() {
-            self.derive();
+            self.update_indexes();
             self.start_what_can();
         }
         self.keep_warm();
@@ -119,11 +119,11 @@ impl State {
                 Look::Stands => pass.close(lane),
                 Look::Changed => {
                     changes += 1;
-                    self.derive();
+                    self.update_indexes();
                     pass = self.begin_pass();
                 }
             }
-            self.derive();
+            self.update_indexes();
         }
         let stopped = self.jobs.clocked().difference(&pass.soon).copied();
         let waits = |turn: &TurnId| {
@@ -147,12 +147,12 @@ impl State {
             let shared = may_be_shared(slot) || slot.phase.comes();
             let free = self.lane_of(slot).filter(|_| shared);
             for lane in std::iter::once(held).chain(free) {
-                if !self.derived.lanes.is_empty(&lane) {
+                if !self.indexes.lanes.is_empty(&lane) {
                     pass.open.insert(lane, None);
                 }
             }
             if shared && self.takes_more_than_others(slot) {
-                let all = self.derived.lanes.free_of(&slot.agent);
+                let all = self.indexes.lanes.free_of(&slot.agent);
                 pass.open.extend(all.map(|lane| (lane.clone(), None)));
             }
         }
@@ -161,7 +161,7 @@ impl State {
 
     /// The oldest turn that may be able to start.
     fn oldest(&self, pass: &Pass) -> Option<(Next, Lane)> {
-        let lanes = &self.derived.lanes;
+        let lanes = &self.indexes.lanes;
         let open = pass.open.iter();
         let heads = open.filter_map(|(lane, after)| Some((lanes.next_in(lane, *after)?, lane)));
         let known = heads.min_by_key(|(next, _)| next.turn);
@@ -201,27 +201,27 @@ impl State {
             return Look::Changed;
         }
         match self.place(session, turn, pass) {
-            Place::Here(worker) => {
+            Placement::Here(worker) => {
                 self.mark(turn, worker);
                 Look::Starts
             }
-            Place::Never(failure) => {
+            Placement::Never(failure) => {
                 self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
                 Look::Changed
             }
-            Place::Changed => Look::Changed,
+            Placement::Changed => Look::Changed,
             // Several may wait for one process, which is there for the first of them.
-            Place::Soon(worker) if self.promise(worker, pass) => {
+            Placement::Soon(worker) if self.promise(worker, pass) => {
                 pass.soon.insert(turn);
                 self.clock_runs(turn);
                 Look::Waits
             }
-            Place::Coming => Look::Waits,
+            Placement::Coming => Look::Waits,
             // Those behind it may find another one.
-            Place::Soon(_) if self.sessions.get(&session).is_some_and(|one| one.coming) => {
+            Placement::Soon(_) if self.sessions.get(&session).is_some_and(|one| one.coming) => {
                 Look::Waits
             }
-            Place::Soon(_) | Place::Wait => Look::Stands,
+            Placement::Soon(_) | Placement::Wait => Look::Stands,
         }
     }
 

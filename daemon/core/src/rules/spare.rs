@@ -1,6 +1,6 @@
 //! Spare processes: how many there are to be, where, and when.
 //!
-//! Owns where an agent was used last. Which turn gets which process is in `place.rs`.
+//! Owns where an agent was used last. Which turn gets which process is in `placement.rs`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::limits::{BREAKER_RETRY, SPARE_LETS, SPARE_WAITS};
 use crate::outbox::timers::Timer;
 use crate::pool::fit::Fit;
 use crate::pool::slot::Slot;
-use crate::rules::choice::per_turn;
+use crate::rules::agent_choice::per_turn;
 use crate::settings::Served;
 use crate::state::State;
 
@@ -81,7 +81,7 @@ impl State {
         let last = spares.last.clone();
         let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
         self.retire_others(agent, &fit);
-        if let Some(at) = self.no_further_before(&agent.name, &fit) {
+        if let Some(at) = self.no_extra_before(&agent.name, &fit) {
             return self.outbox.set_no_later(Timer::Spare, at);
         }
         let is_spare = |slot: &&Slot| {
@@ -99,7 +99,7 @@ impl State {
             self.outbox.set_no_later(Timer::Spare, until);
         } else {
             self.spare_is_missing_no_more(&agent.name);
-            self.tries_further(&agent.name);
+            self.tries_extra(&agent.name);
             let worker = self.add_slot(agent, fit);
             self.start(worker);
         }

@@ -32,7 +32,7 @@ impl State {
             .slots()
             .filter(|slot| slot.pid().is_some())
             .count();
-        let in_flight = self.derived.in_flight.len();
+        let in_flight = self.indexes.in_flight.len();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
         } else if self.store_trouble.is_some() || !self.settings.losses.is_empty() {
@@ -61,7 +61,7 @@ impl State {
             details.push_str(&format!("; {loss}"));
         }
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-        let gated = self.derived.gated.iter();
+        let gated = self.indexes.gated.iter();
         let gates = gated.filter_map(|session| self.sessions.get(session)?.gate.as_ref());
         for gate in gates {
             *held.entry(&gate.why).or_default() += 1;
@@ -109,7 +109,7 @@ impl State {
 
     /// Turns that have a place in the queue of their session.
     fn waiting(&self) -> usize {
-        let ends = self.derived.in_flight.iter();
+        let ends = self.indexes.in_flight.iter();
         let unscheduled =
             |turn: &&TurnId| self.jobs.get(turn).is_some_and(|job| job.start.is_none());
         self.jobs.len() - self.jobs.scheduled() - ends.filter(unscheduled).count()

@@ -1,7 +1,7 @@
 //! One process slot's life: started, ready, dead, started again.
 //!
 //! Owns phases and generations. How a process is ended is in `stop_stages.rs`, what its death means in
-//! `death.rs`. Must not know which session gets which slot.
+//! `process_exit.rs`. Must not know which session gets which slot.
 
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ impl State {
             if let Some(health) = self.pool.health_mut(&agent) {
                 health.ready();
             }
-            self.further_is_ready(worker);
+            self.extra_is_ready(worker);
             self.has_said(worker);
             self.restarted(worker, Ok(()));
         }

@@ -1,6 +1,6 @@
-//! What follows from jobs and sessions, kept at hand so that no event walks over all of them.
+//! Indexes over jobs and sessions: what follows from them, kept at hand so that no event walks over all of them.
 //!
-//! Owns nothing that is true by itself: `rules/derive.rs` brings it up to date after each event, for
+//! Owns nothing that is true by itself: `rules/indexing.rs` brings it up to date after each event, for
 //! what that event changed. Must not decide anything by it.
 
 pub(crate) mod lanes;
@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use agentd_protocol::JobId;
 
 use crate::agent::{Agent, Resume, Sessions};
-use crate::derived::lanes::Lanes;
 use crate::ids::{SessionId, TurnId};
+use crate::indexes::lanes::Lanes;
 use crate::jobs::job::{Job, Phase};
 use crate::pool::fit::Reach;
 use crate::sessions::session::Session;
 
-/// Everything that follows.
+/// All of them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Derived {
+pub(crate) struct Indexes {
     /// The next turn of each session that has one.
     pub(crate) lanes: Lanes,
     /// Turns that a worker has or is about to get, and those whose final line is on its way.

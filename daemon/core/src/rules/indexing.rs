@@ -1,13 +1,13 @@
-//! What follows from jobs and sessions is brought up to date: after each event, for what that changed.
+//! The indexes over jobs and sessions are brought up to date: after each event, for what that changed.
 //!
-//! Owns what follows. Must not decide anything by it.
+//! Owns what is in them. Must not decide anything by it.
 
 use std::sync::Arc;
 
 use crate::agent::{Agent, Sessions};
-use crate::derived::lanes::{Lane, Need};
-use crate::derived::{is_in_flight, keep, needs_its_own, waits};
 use crate::ids::{SessionId, TurnId, WorkerId};
+use crate::indexes::lanes::{Lane, Need};
+use crate::indexes::{is_in_flight, keep, needs_its_own, waits};
 use crate::jobs::job::{Job, Phase};
 use crate::pool::fit::Fit;
 use crate::pool::slot::Slot;
@@ -15,8 +15,8 @@ use crate::sessions::session::Session;
 use crate::state::State;
 
 impl State {
-    /// Brings what is derived up to date.
-    pub(crate) fn derive(&mut self) {
+    /// Brings the indexes up to date.
+    pub(crate) fn update_indexes(&mut self) {
         for turn in self.jobs.take_changed() {
             let job = self.jobs.get(&turn);
             let phase = job.map(|job| &job.phase);
@@ -25,16 +25,16 @@ impl State {
             if let Some(job) = job.filter(|job| waits(job)) {
                 self.sessions.touch(job.session);
             }
-            keep(&mut self.derived.in_flight, turn, in_flight);
-            keep(&mut self.derived.pending, turn, pending);
-            self.derived.children.put(turn, job);
+            keep(&mut self.indexes.in_flight, turn, in_flight);
+            keep(&mut self.indexes.pending, turn, pending);
+            self.indexes.children.put(turn, job);
         }
         for session in self.sessions.take_changed() {
             let known = self.sessions.get(&session);
             let gated = known.is_some_and(|known| known.gate.is_some());
             let next = self.next_of(session);
-            keep(&mut self.derived.gated, session, gated);
-            self.derived.lanes.put(session, next);
+            keep(&mut self.indexes.gated, session, gated);
+            self.indexes.lanes.put(session, next);
         }
     }
 
@@ -72,7 +72,7 @@ impl State {
     }
 
     fn rest_of(&self, agent: &Agent, fit: Fit) -> Fit {
-        let reach = self.derived.reach.get(&agent.name);
+        let reach = self.indexes.reach.get(&agent.name);
         reach.copied().unwrap_or_default().rest(fit)
     }
 
@@ -93,14 +93,14 @@ impl State {
             return self.outbox.dangling(slot);
         };
         let (agent, one_session, turns) = (slot.agent.clone(), slot.one_session, slot.capacity);
-        let known = self.derived.reach.entry(agent.clone()).or_default();
+        let known = self.indexes.reach.entry(agent.clone()).or_default();
         (known.one_session, known.turns) = (one_session, turns);
         self.reaches(&agent);
     }
 
     /// The processes of an agent that have said what they take may be others now.
     pub(crate) fn reaches(&mut self, agent: &str) {
-        let Some(known) = self.derived.reach.get_mut(agent) else {
+        let Some(known) = self.indexes.reach.get_mut(agent) else {
             return;
         };
         let has_said = |slot: &&Slot| slot.agent == agent && slot.phase.ready_since().is_some();
@@ -113,7 +113,7 @@ impl State {
         let toolsets = slots().all(|slot| slot.toolsets_per_turn);
         if (known.cwd, known.toolsets) != (cwd, toolsets) {
             (known.cwd, known.toolsets) = (cwd, toolsets);
-            for session in self.derived.lanes.sessions_of(agent) {
+            for session in self.indexes.lanes.sessions_of(agent) {
                 self.sessions.touch(session);
             }
         }
@@ -121,7 +121,7 @@ impl State {
 
     /// Could a process take turns of other lanes than its own, as not all of its agent can?
     pub(crate) fn takes_more_than_others(&self, slot: &Slot) -> bool {
-        let reach = self.derived.reach.get(&slot.agent);
+        let reach = self.indexes.reach.get(&slot.agent);
         let reach = reach.copied().unwrap_or_default();
         slot.cwd_per_turn && !reach.cwd || slot.toolsets_per_turn && !reach.toolsets
     }

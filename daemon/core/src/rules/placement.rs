@@ -1,7 +1,7 @@
 //! The process pool: which session gets which process, and when a turn may begin.
 //!
 //! Owns placement. Who is asked first is in `schedule.rs`, who makes room in `room.rs`, whether one
-//! more process is started beside a living one in `further.rs`; spares are in `spare.rs`, one slot's
+//! more process is started beside a living one in `extra_process.rs`; spares are in `spare.rs`, one slot's
 //! life is in `supervisor.rs`; what a turn says is in `turn.rs`.
 
 use std::time::Duration;
@@ -10,9 +10,9 @@ use agentd_protocol::Code;
 use agentd_protocol::line::Line;
 
 use crate::agent::{Agent, Resume, Sessions};
-use crate::derived::needs_its_own;
 use crate::effect::{Effect, Spawn};
 use crate::ids::{Process, SessionId, TurnId, WorkerId};
+use crate::indexes::needs_its_own;
 use crate::jobs::job::Phase;
 use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN};
 use crate::outbox::awaiting::Awaiting;
@@ -20,7 +20,7 @@ use crate::outbox::timers::Timer;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rare::Rare;
-use crate::rules::choice::per_turn;
+use crate::rules::agent_choice::per_turn;
 use crate::rules::room::{Room, Wants};
 use crate::rules::schedule::Pass;
 use crate::state::State;
@@ -28,7 +28,7 @@ use crate::store::Write;
 use crate::worker::{Failure, WorkerCommand};
 
 /// Where a session's next turn can go.
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// To this process, now.
     Here(WorkerId),
     /// To this process, as soon as it is ready: nothing else is waited for.
@@ -94,11 +94,11 @@ impl State {
             return None;
         }
         // Older turns of its agent that wait for a process go first.
-        let behind = session.slot.is_none() && self.derived.lanes.any_free(&session.agent);
+        let behind = session.slot.is_none() && self.indexes.lanes.any_free(&session.agent);
         if behind {
             return None;
         }
-        let Place::Here(worker) = self.place(session_id, turn, &mut Pass::default()) else {
+        let Placement::Here(worker) = self.place(session_id, turn, &mut Pass::default()) else {
             return None;
         };
         let process = self.reserve(turn, worker)?;
@@ -112,14 +112,19 @@ impl State {
     }
 
     /// Finds a process for a session's next turn, or makes room for one.
-    pub(crate) fn place(&mut self, session_id: SessionId, turn: TurnId, pass: &mut Pass) -> Place {
+    pub(crate) fn place(
+        &mut self,
+        session_id: SessionId,
+        turn: TurnId,
+        pass: &mut Pass,
+    ) -> Placement {
         let (Some(session), Some(job)) = (self.sessions.get(&session_id), self.jobs.get(&turn))
         else {
-            return Place::Wait;
+            return Placement::Wait;
         };
         let Some(agent) = self.settings.agents.get(&session.agent).cloned() else {
             let error = format!("the agent `{}` is not configured any more", session.agent);
-            return Place::Never(Failure::new(Code::UnknownAgent, error));
+            return Placement::Never(Failure::new(Code::UnknownAgent, error));
         };
         let fit = Fit::of(&agent, session, job);
         let own = needs_its_own(&agent, session);
@@ -128,12 +133,12 @@ impl State {
             let ready = |other| self.pool.get(&other).is_some_and(Slot::is_ready);
             if session.coming && self.shareable(&agent, &fit, own, pass).is_some_and(ready) {
                 self.go_elsewhere(worker, session_id);
-                return Place::Changed;
+                return Placement::Changed;
             }
             return self.place_bound(worker, session_id, &fit);
         }
         if let Some(failure) = self.broken_session(&agent.name, session_id) {
-            return Place::Never(failure);
+            return Placement::Never(failure);
         }
         if !per_turn(&agent)
             && let Some(worker) = self.shareable(&agent, &fit, own, pass)
@@ -143,24 +148,24 @@ impl State {
         // Only who needs a new process is told that none comes up.
         let lives = self.lives_for(&agent, &fit, own);
         if !lives && let Some(failure) = self.broken_agent(&agent.name) {
-            return Place::Never(failure);
+            return Placement::Never(failure);
         }
-        let held = self.no_further_before(&agent.name, &fit);
+        let held = self.no_extra_before(&agent.name, &fit);
         if let Some(at) = held.filter(|_| !own) {
             self.outbox.set_no_later(Timer::Look, at);
             if !lives {
                 self.leave_to_others(&agent.name);
             }
-            return Place::Wait;
+            return Placement::Wait;
         }
         let health = self.pool.health(&agent.name);
         if let Some(at) = health.and_then(|health| health.next_look(self.now.mono)) {
             self.outbox.set_no_later(Timer::Breaker, at);
-            return Place::Wait;
+            return Placement::Wait;
         }
         if !leased && !per_turn(&agent) {
             // Its acceptance takes the lease; then a process is started.
-            return Place::Wait;
+            return Placement::Wait;
         }
         self.place_in_one_that_comes(&agent, (session_id, turn), fit, own, pass)
     }
@@ -173,21 +178,21 @@ impl State {
         fit: Fit,
         own: bool,
         pass: &mut Pass,
-    ) -> Place {
+    ) -> Placement {
         let any = !own && !per_turn(agent);
         if any && let Some(worker) = self.unclaimed(agent, &fit) {
             self.claim(worker, session_id, true);
-            return Place::Soon(worker);
+            return Placement::Soon(worker);
         }
         if let Some(until) = self.awaits_first_process(agent, &fit) {
             if until < Duration::MAX {
                 self.outbox.set_no_later(Timer::Look, until);
             }
-            return Place::Wait;
+            return Placement::Wait;
         }
         if per_turn(agent) && !self.spawn_allowed() {
             // Nobody makes room for what can't be started yet.
-            return Place::Wait;
+            return Placement::Wait;
         }
         let wants = Wants {
             agent,
@@ -196,27 +201,27 @@ impl State {
         };
         match self.make_room(turn, &wants, pass) {
             Room::Some => {}
-            Room::Coming => return Place::Coming,
-            Room::None => return Place::Wait,
+            Room::Coming => return Placement::Coming,
+            Room::None => return Placement::Wait,
         }
         if per_turn(agent) {
             self.pool.spawns(self.now.mono);
         }
-        self.tries_further(&agent.name);
+        self.tries_extra(&agent.name);
         let worker = self.add_slot(agent, fit);
         self.claim(worker, session_id, any);
         if per_turn(agent) {
-            return Place::Here(worker);
+            return Placement::Here(worker);
         }
         self.start(worker);
-        Place::Soon(worker)
+        Placement::Soon(worker)
     }
 
     /// A slot for a new process, which will be as the others of its agent are.
     pub(crate) fn add_slot(&mut self, agent: &Agent, fit: Fit) -> WorkerId {
         let worker = WorkerId(self.outbox.number());
         let mut slot = Slot::new(agent, fit);
-        if let Some(reach) = self.derived.reach.get(&agent.name) {
+        if let Some(reach) = self.indexes.reach.get(&agent.name) {
             slot.expects(*reach);
         }
         self.pool.insert(worker, slot);
@@ -268,7 +273,7 @@ impl State {
     /// Until when the first process of an agent is waited for: what it says decides whether others
     /// need another one. There is no second before that, and no third while both are silent.
     pub(crate) fn awaits_first_process(&self, agent: &Agent, fit: &Fit) -> Option<Duration> {
-        let known = self.derived.reach.contains_key(&agent.name);
+        let known = self.indexes.reach.contains_key(&agent.name);
         if known || agent.describe.sessions != Sessions::Many {
             return None;
         }
@@ -281,12 +286,12 @@ impl State {
         (until > self.now.mono).then_some(until)
     }
 
-    fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Place {
+    fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Placement {
         let Some(slot) = self.pool.get(&worker) else {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.has_left();
             }
-            return Place::Changed;
+            return Placement::Changed;
         };
         if let SlotPhase::Failed = slot.phase {
             let agent = slot.agent.clone();
@@ -297,26 +302,26 @@ impl State {
                 }
             } else if let Some(failure) = self.broken(&agent, session) {
                 // It stays for `status` and for a restart, until it may be tried again.
-                return Place::Never(failure);
+                return Placement::Never(failure);
             }
             self.drop_slot(worker);
-            return Place::Changed;
+            return Placement::Changed;
         }
         if slot.serves(fit) || !slot.takes_turns() {
             return self.place_here(worker);
         }
         if !slot.turns.is_empty() || self.pool.is_compacting(worker) {
-            return Place::Wait;
+            return Placement::Wait;
         }
         if matches!(slot.phase, SlotPhase::Recycling { .. }) || self.switch(worker, fit) {
-            return Place::Soon(worker);
+            return Placement::Soon(worker);
         }
         // Other pins than the process has: it makes way for one that has them.
         self.retire(worker);
         if self.pool.contains(worker) {
-            Place::Soon(worker)
+            Placement::Soon(worker)
         } else {
-            Place::Changed
+            Placement::Changed
         }
     }
 
@@ -352,22 +357,22 @@ impl State {
         true
     }
 
-    fn place_here(&mut self, worker: WorkerId) -> Place {
+    fn place_here(&mut self, worker: WorkerId) -> Placement {
         let now = self.now.mono;
         if self.pool.is_compacting(worker) {
-            return Place::Wait;
+            return Placement::Wait;
         }
         let Some(slot) = self.pool.get_mut(&worker) else {
             self.outbox.dangling(worker);
-            return Place::Wait;
+            return Placement::Wait;
         };
         let (pid, since) = match slot.phase {
             SlotPhase::Ready { pid, since } => (pid, since),
-            SlotPhase::Failed => return Place::Wait,
-            _ => return Place::Soon(worker),
+            SlotPhase::Failed => return Placement::Wait,
+            _ => return Placement::Soon(worker),
         };
         if !slot.has_room() || !slot.takes_turns() {
-            return Place::Wait;
+            return Placement::Wait;
         }
         if slot.is_asked_first(now) {
             slot.phase = SlotPhase::Probing { pid, since };
@@ -379,9 +384,9 @@ impl State {
                 generation,
                 command: WorkerCommand::Probe,
             });
-            return Place::Soon(worker);
+            return Placement::Soon(worker);
         }
-        Place::Here(worker)
+        Placement::Here(worker)
     }
 
     /// A process that can take one more session; one that is being asked whether it lives counts

@@ -1,6 +1,6 @@
 //! Whose fault a death is.
 //!
-//! Owns that rule. The counting is in `rules/deaths.rs`.
+//! Owns that rule. The counting is in `rules/crash_count.rs`.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) enum Blame {
     Sessions(Vec<SessionId>),
     /// It was one more beside another one: what waited for it is taken by that one, or tried again
     /// when it is gone.
-    Further,
+    Extra,
 }
 
 /// Deaths before readiness are the agent's; later ones, those of a resume, and those with pins that

@@ -2,7 +2,7 @@
 //!
 //! Owns when one more is tried, and that nobody's turn ends because it did not come up: what lives
 //! takes them in time, or they wait until it is gone. A program may allow one instance only, or its
-//! machine no further one.
+//! machine no other one.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl State {
 
     /// Was this one started beside another one of its agent? What a session brings to its process is
     /// the session's own fault.
-    pub(crate) fn is_further(&self, worker: WorkerId) -> bool {
+    pub(crate) fn is_extra(&self, worker: WorkerId) -> bool {
         let slot = self.pool.get(&worker);
         slot.is_some_and(|slot| {
             slot.resuming.is_none() && self.has_another(&slot.agent, &slot.fit, Some(worker))
@@ -51,7 +51,7 @@ impl State {
         let there = |slot: &Slot| slot.phase.ready_since().is_some() || slot.phase.is_stopping();
         let is_there = |slot: &Slot| slot.agent == agent && there(slot);
         if !self.pool.slots().any(is_there) {
-            self.pool.forget_further(agent);
+            self.pool.forget_extra(agent);
         }
     }
 
@@ -67,10 +67,10 @@ impl State {
             && slot.serves(fit)
     }
 
-    /// Until when no further process of an agent is started, as the last ones did not come up.
-    pub(crate) fn no_further_before(&self, agent: &str, fit: &Fit) -> Option<Duration> {
+    /// Until when no extra process of an agent is started, as the last ones did not come up.
+    pub(crate) fn no_extra_before(&self, agent: &str, fit: &Fit) -> Option<Duration> {
         let jitter = mix(self.settings.seed);
-        let until = self.pool.further(agent)?.held_until(self.now.mono, jitter);
+        let until = self.pool.extra(agent)?.held_until(self.now.mono, jitter);
         until.filter(|_| self.has_another(agent, fit, None))
     }
 
@@ -90,26 +90,26 @@ impl State {
     }
 
     /// One more is started now.
-    pub(crate) fn tries_further(&mut self, agent: &str) {
+    pub(crate) fn tries_extra(&mut self, agent: &str) {
         let now = self.now.mono;
-        if let Some(health) = self.pool.further_mut(agent) {
+        if let Some(health) = self.pool.extra_mut(agent) {
             // A breaker that has been open for long enough lets one through.
             health.broken(now);
         }
     }
 
-    /// A further process came up.
-    pub(crate) fn further_is_ready(&mut self, worker: WorkerId) {
-        if self.is_further(worker)
+    /// An extra process came up.
+    pub(crate) fn extra_is_ready(&mut self, worker: WorkerId) {
+        if self.is_extra(worker)
             && let Some(slot) = self.pool.get(&worker)
         {
             let agent = slot.agent.clone();
-            self.pool.forget_further(&agent);
+            self.pool.forget_extra(&agent);
         }
     }
 
     /// It did not: whoever waited for it waits for those that live.
-    pub(crate) fn leave_further(&mut self, worker: WorkerId) {
+    pub(crate) fn leave_extra(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.get(&worker) else {
             return self.outbox.dangling(worker);
         };

@@ -2,7 +2,7 @@
 //!
 //! Owns when that time begins, and what becomes of a turn whose process never got ready, and of
 //! that process. Waiting for its session or for room is not its time. Which process a turn gets,
-//! `place.rs` decides.
+//! `placement.rs` decides.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl State {
             ..Failure::new(Code::Timeout, error)
         };
         self.fail(turn, failure);
-        self.derive();
+        self.update_indexes();
         self.end_unwanted(&name);
     }
 
@@ -137,6 +137,6 @@ impl State {
             || (slot.sessions.is_empty() || !slot.one_session)
                 && self
                     .lane_of(slot)
-                    .is_some_and(|lane| !self.derived.lanes.is_empty(&lane))
+                    .is_some_and(|lane| !self.indexes.lanes.is_empty(&lane))
     }
 }

@@ -1,11 +1,11 @@
 //! Deaths are counted against whoever is at fault.
 //!
-//! Owns the counting; the rule whose fault one is, is in `pool/blame.rs`. What follows from a death is
-//! in `death.rs`.
+//! Owns the counting; the rule whose fault one is, is in `pool/crash_blame.rs`. What follows from a death is
+//! in `process_exit.rs`.
 
 use crate::health::{Cause, Health};
 use crate::ids::WorkerId;
-use crate::pool::blame::{Blame, Death, blame, missed};
+use crate::pool::crash_blame::{Blame, Death, blame, missed};
 use crate::pool::fit::Fit;
 use crate::rare::Rare;
 use crate::state::State;
@@ -23,7 +23,7 @@ impl State {
     /// Counts a process's death against whoever is at fault; returns who that is.
     pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
         let now = self.now.mono;
-        let beside = death.ready_for.is_none() && self.is_further(worker);
+        let beside = death.ready_for.is_none() && self.is_extra(worker);
         let Some(slot) = self.pool.get_mut(&worker) else {
             self.outbox.dangling(worker);
             return Blame::Agent;
@@ -33,7 +33,7 @@ impl State {
         let blame = match death.cause {
             // Whatever it was to be started for.
             Cause::Missing | Cause::Short => Blame::Agent,
-            Cause::Crash | Cause::Refusal if beside => Blame::Further,
+            Cause::Crash | Cause::Refusal if beside => Blame::Extra,
             Cause::Crash | Cause::Refusal => blame(slot, death.ready_for.is_some(), usual.as_ref()),
         };
         slot.resuming = None;
@@ -47,7 +47,7 @@ impl State {
         };
         match &blame {
             Blame::Agent => count(self.pool.health_of(name)),
-            Blame::Further => count(self.pool.further_of(name)),
+            Blame::Extra => count(self.pool.extra_of(name)),
             Blame::Sessions(at_fault) => {
                 for session in at_fault {
                     if let Some(session) = self.sessions.get_mut(session) {

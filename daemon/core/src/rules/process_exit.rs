@@ -1,6 +1,6 @@
 //! What a process's end means: for its turns, its sessions, its agent.
 //!
-//! Owns what is ended and started again. Whose fault it is, `blame.rs` says. An end that was asked
+//! Owns what is ended and started again. Whose fault it is, `pool/crash_blame.rs` says. An end that was asked
 //! for is no death.
 
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, MISSING_EXITS, PER
 use crate::log::What;
 use crate::outbox::timers::Timer;
 use crate::peers::questions::Closed;
-use crate::pool::blame::{Blame, Death};
+use crate::pool::crash_blame::{Blame, Death};
 use crate::pool::slot::{SlotPhase, Then};
-use crate::rules::choice::per_turn;
+use crate::rules::agent_choice::per_turn;
 use crate::settings::Served;
 use crate::state::State;
 use crate::store::Write;
@@ -265,7 +265,7 @@ impl State {
         let blame = self.count_death(worker, death);
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
         self.close_sessions(worker);
-        if blame == Blame::Further {
+        if blame == Blame::Extra {
             self.restarted(worker, Err(error));
             return self.drop_slot(worker);
         }
@@ -509,10 +509,10 @@ impl State {
             why,
             tail: "",
         };
-        if self.count_death(worker, &death) == Blame::Further {
+        if self.count_death(worker, &death) == Blame::Extra {
             self.restarted(worker, Err(why.to_owned()));
             self.end_slot(worker, StopStage::Kill, Then::Gone);
-            return self.leave_further(worker);
+            return self.leave_extra(worker);
         }
         self.end_slot(worker, StopStage::Kill, Then::Death);
         let sessions: Vec<SessionId> = sessions.into_iter().collect();

@@ -13,7 +13,7 @@ use crate::health::Cause;
 use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::jobs::said::Notice;
-use crate::pool::blame::{Death, missed};
+use crate::pool::crash_blame::{Death, missed};
 use crate::sessions::loading::Parked;
 use crate::state::State;
 
