@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_counted_by_name_and_the_names_are_bounded() {
+    fn clients_are_counted_by_bounded_names() {
         let mut counters = Counters::default();
         for n in 0..100 {
             counters.sent_by(Some(&format!("client {n}")), 1);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_counts_its_turns_and_those_that_failed() {
+    fn slot_counts_its_turns_and_its_failures() {
         let mut tally = Tally::default();
         tally.ended(Some(Duration::from_millis(5)));
         tally.failed(None);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_double_from_half_a_second_to_a_minute() {
+    fn restart_delays_double_up_to_a_minute() {
         let mut health = Health::default();
         assert_eq!(health.delay(512), Duration::ZERO);
         let mut delays = Vec::new();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_program_is_looked_for_before_it_is_told() {
+    fn missing_program_is_looked_for_before_told() {
         let mut health = Health::default();
         let miss = |health: &mut Health, at| {
             health.missed(at, Cause::Missing, "not there".to_owned(), "");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breaker_opens_at_the_fifth_death_in_three_minutes() {
+    fn breaker_opens_at_fifth_death_in_three_minutes() {
         let mut health = Health::default();
         for (n, broken) in [(1, false), (2, false), (3, false), (4, false), (5, true)] {
             assert_eq!(died(&mut health, n * 30, 20), broken, "{n}");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_breaker_opens_at_the_third_early_death_and_lets_one_probe_through() {
+    fn breaker_opens_at_third_early_death_then_probes() {
         let mut health = Health::default();
         assert!(!died(&mut health, 1, 1) && !died(&mut health, 2, 1));
         assert!(died(&mut health, 3, 1));

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_of_a_stored_request_are_those_of_the_send() {
+    fn terms_of_a_stored_request_are_its_sends() {
         let request = r#"{"text":"a\nb","session":"s","provider":"p","model":"m","thinking":"low",
             "timeout":2.5,"retry":"auto","after_failure":"run","on_question":"deny",
             "require_context":true,"include":["messages"],"labels":{"a":"b"},"parent":"j7",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_are_the_same_are_in_memory_once() {
+    fn terms_that_are_equal_are_stored_once() {
         let mut shared = SharedTerms::default();
         let with = |model: &str| {
             Arc::new(Terms {

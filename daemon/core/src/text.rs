@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_keeps_its_head_and_tail_and_fits_as_encoded() {
+    fn long_text_keeps_head_and_tail_as_encoded() {
         assert_eq!(
             head_and_tail("short".to_owned(), 1000),
             ("short".to_owned(), false)

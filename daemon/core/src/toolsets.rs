@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn toolsets_that_an_agent_lacks_are_refused_with_its_names() {
+    fn toolsets_that_are_lacking_are_refused_by_name() {
         for asked in ["bogus", "web", "Read", "mcp__", ""] {
             let refused = TOOLS.check("a", &names(&["file", asked])).unwrap_err();
             assert_eq!(refused.code, Code::Unsupported);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn toolsets_that_only_go_together_are_asked_for_together() {
+    fn toolsets_that_go_together_are_asked_together() {
         let own = |asked: &[&str]| GROUPS.group(&names(asked)).map(|group| group.own);
         assert_eq!(own(&["file_tools", "terminal"]), Some(None));
         assert_eq!(own(&["file-read"]), Some(Some("read-only")));

@@ -1,7 +1,7 @@
 //! A map that remembers which of its entries may have changed.
 //!
-//! Owns that memory, so that an index over the entries is brought up to date for these
-//! alone, and no change can be forgotten. Must not know the index.
+//! Owns that memory, so that an index over the entries is brought up to date for these alone,
+//! and no change can be forgotten. Must not know the index.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_change_an_entry_is_remembered_once() {
+    fn tracked_map_remembers_each_change_once() {
         let mut map: Tracked<u8, u8> = Tracked::default();
         assert_eq!(map.insert(1, 1), None);
         assert_eq!(map.insert(2, 2), None);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lane_is_in_order_and_has_its_turn_by_its_oldest() {
+    fn lanes_are_in_order_of_their_oldest_turns() {
         let mut lanes = Lanes::default();
         let held = Lane::Held(WorkerId(7));
         for (turn, session, lane) in [

@@ -1,7 +1,8 @@
-//! Indexes over jobs and sessions: what follows from them, kept at hand so that no event walks over all of them.
+//! Indexes over jobs and sessions: what follows from them, kept at hand so that no event walks over
+//! all of them.
 //!
-//! Owns nothing that is true by itself: `rules/indexing.rs` brings it up to date after each event, for
-//! what that event changed. Must not decide anything by it.
+//! Owns nothing that is true by itself: `rules/indexing.rs` brings them up to date after each event,
+//! for what that event changed. Must not decide anything by them.
 
 pub(crate) mod lanes;
 

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_gets_just_what_lies_between_its_place_and_the_end() {
+    fn delta_begins_at_a_followers_place() {
         assert_eq!(
             shown(at(0, 0, 0), at(2, 3, 0)),
             [

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timer_set_again_fires_once_at_its_last_time() {
+    fn timer_set_again_fires_at_its_last_time() {
         let s = Duration::from_secs;
         let mut timers = Timers::default();
         timers.set(Timer::Stop, s(1));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_at_fault_for_what_only_it_has() {
+    fn blame_is_a_sessions_for_its_own_pins() {
         let agent = agent();
         let usual = Fit::usual(&agent, "/w");
         let odd = Fit {

@@ -46,7 +46,7 @@ fn counted() -> (Arc<()>, RequestContext) {
 }
 
 #[test]
-fn what_an_agent_does_not_take_is_refused_before_anything_is_accepted() {
+fn attachment_that_an_agent_lacks_is_refused_first() {
     let mut world = World::new(settings());
     let conn = world.connect();
     for (id, agent, mime, taken) in [
@@ -75,7 +75,7 @@ fn what_an_agent_does_not_take_is_refused_before_anything_is_accepted() {
 }
 
 #[test]
-fn a_process_that_takes_less_than_its_kind_says_so_and_from_then_on_nothing_is_accepted_for_it() {
+fn attachment_refusal_follows_what_its_process_said() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request_from(conn, 1, &with("many", "image/png", ""), attached());
@@ -112,7 +112,7 @@ fn a_process_that_takes_less_than_its_kind_says_so_and_from_then_on_nothing_is_a
 }
 
 #[test]
-fn the_content_is_let_go_when_it_is_stored_and_every_attempt_is_told_to_fetch_it() {
+fn attachment_content_is_fetched_by_each_attempt() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
@@ -138,7 +138,7 @@ fn the_content_is_let_go_when_it_is_stored_and_every_attempt_is_told_to_fetch_it
 }
 
 #[test]
-fn the_same_key_with_another_content_is_a_conflict_and_with_the_same_the_same_job() {
+fn attachment_content_is_part_of_its_key() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let send = with("many", "image/png", r#","idempotency_key":"k""#);

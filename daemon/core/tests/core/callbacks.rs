@@ -20,7 +20,7 @@ fn line(more: &str) -> String {
 }
 
 #[test]
-fn every_end_is_told_in_the_commit_that_holds_it() {
+fn callback_is_in_the_commit_of_the_end() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, &line(""));
     world.request(conn, 3, &line(r#","expires":60"#));
@@ -57,7 +57,7 @@ fn a_turn_that_a_crash_interrupted_is_told() {
 }
 
 #[test]
-fn a_request_that_does_not_read_back_is_told_of_all_the_same() {
+fn callback_is_made_for_an_unreadable_request() {
     let (mut world, conn, _process) = running();
     world.request(conn, 2, &line(""));
     let job = world.jobs.get_mut(&JobId(2)).unwrap();
@@ -70,7 +70,7 @@ fn a_request_that_does_not_read_back_is_told_of_all_the_same() {
 }
 
 #[test]
-fn who_may_not_have_somebody_called_is_refused_before_anything_is_accepted() {
+fn callback_that_is_forbidden_is_refused_first() {
     let (mut world, conn, process) = running();
     world.request_from(conn, 2, &line(""), World::inside(process));
     assert_eq!(world.answer(conn, 2)["code"], "forbidden");
@@ -101,7 +101,7 @@ fn who_may_not_have_somebody_called_is_refused_before_anything_is_accepted() {
 }
 
 #[test]
-fn a_delivery_is_sent_again_or_for_a_try() {
+fn webhook_delivery_is_sent_again_or_tried() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"webhook.replay","webhook":"evt_1"}"#);
@@ -117,7 +117,7 @@ fn a_delivery_is_sent_again_or_for_a_try() {
 }
 
 #[test]
-fn the_same_key_with_another_callback_is_another_request() {
+fn callback_is_part_of_its_key() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, &line(r#","idempotency_key":"k""#));

@@ -26,7 +26,7 @@ fn is_told_to_end(world: &World, process: ProcessId) -> bool {
 }
 
 #[test]
-fn a_turn_whose_process_does_not_get_ready_ends_at_its_timeout_and_so_does_the_process() {
+fn timeout_ends_a_turn_and_its_unready_process() {
     let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":5"#]);
     let process = only(&world);
     let deadline = world.state.next_deadline();
@@ -55,7 +55,7 @@ fn a_turn_whose_process_does_not_get_ready_ends_at_its_timeout_and_so_does_the_p
 }
 
 #[test]
-fn a_process_that_another_turn_waits_for_is_kept() {
+fn timeout_keeps_a_process_that_others_await() {
     for (agent, session) in [("one", r#""session":"s","#), ("many", "")] {
         let first = format!(r#"{session}"agent":"{agent}","timeout":5"#);
         let second = format!(r#"{session}"agent":"{agent}","timeout":60"#);
@@ -107,7 +107,7 @@ fn timeout_of_a_deaf_agent_names_the_limit() {
 }
 
 #[test]
-fn waiting_for_its_session_or_for_room_is_not_a_turns_time() {
+fn timeout_excludes_waiting_for_session_or_room() {
     // Four processes are all there may be.
     let busy: Vec<String> = (0..4)
         .map(|n| format!(r#""agent":"one","session":"b{n}""#))
@@ -136,7 +136,7 @@ fn waiting_for_its_session_or_for_room_is_not_a_turns_time() {
 }
 
 #[test]
-fn of_many_that_wait_for_one_process_only_the_first_has_its_time_running() {
+fn timeout_runs_only_for_the_first_waiter() {
     let send = r#""agent":"many","timeout":5"#;
     let (mut world, conn) = asked(&[send, send]);
     let first = only(&world);
@@ -152,7 +152,7 @@ fn of_many_that_wait_for_one_process_only_the_first_has_its_time_running() {
 }
 
 #[test]
-fn starts_that_fail_again_and_again_are_within_the_same_time() {
+fn timeout_spans_all_starts_that_fail() {
     let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":3"#]);
     world.exit(only(&world), Exit::Code(1));
     world.pass(2 * SECOND);
@@ -166,7 +166,7 @@ fn starts_that_fail_again_and_again_are_within_the_same_time() {
 }
 
 #[test]
-fn a_mark_that_comes_after_the_timeout_starts_nothing() {
+fn timeout_before_the_mark_starts_nothing() {
     let (mut world, conn) = asked(&[r#""agent":"one","session":"s","timeout":5"#]);
     let process = only(&world);
     world.prompt_store = false;
@@ -183,7 +183,7 @@ fn a_mark_that_comes_after_the_timeout_starts_nothing() {
 }
 
 #[test]
-fn a_start_that_hangs_or_is_killed_with_pins_fails_its_turn_alone() {
+fn pins_whose_start_hangs_fail_only_their_turn() {
     type Fails = fn(&mut World, ProcessId);
     let ways: [(&str, Fails); 3] = [
         ("killed by signal 11", |_, _| {}),
@@ -226,7 +226,7 @@ fn a_start_that_hangs_or_is_killed_with_pins_fails_its_turn_alone() {
 }
 
 #[test]
-fn a_start_with_pins_that_the_machine_killed_is_tried_again() {
+fn pins_whose_start_was_killed_are_retried() {
     let (mut world, conn) = asked(&[r#""agent":"one","session":"odd","model":"a-model""#]);
     world.exit(only(&world), Exit::Signal(9));
     world.pass(5 * SECOND);
@@ -236,7 +236,7 @@ fn a_start_with_pins_that_the_machine_killed_is_tried_again() {
 }
 
 #[test]
-fn a_start_that_hangs_without_pins_is_the_agents() {
+fn start_that_hangs_without_pins_blames_agent() {
     for stuck in [false, true] {
         let (mut world, conn) = asked(&[r#""agent":"one","session":"s""#]);
         for _ in 0..3 {
@@ -260,7 +260,7 @@ fn a_start_that_hangs_without_pins_is_the_agents() {
 }
 
 #[test]
-fn spares_that_do_not_come_up_with_the_pins_of_the_last_turn_are_the_usual_ones() {
+fn spares_fall_back_to_the_usual_pins() {
     let mut settings = settings();
     settings.agents.get_mut("one").unwrap().warm = 1;
     let mut world = World::new(settings);
@@ -304,7 +304,7 @@ fn a_reader_that_left_collects_nothing_any_more() {
 }
 
 #[test]
-fn a_reader_that_left_takes_what_has_not_begun_with_it_and_nothing_else() {
+fn reader_that_left_cancels_only_unbegun_turns() {
     let (mut world, conn) = asked(&[
         r#""agent":"many","session":"runs""#,
         r#""agent":"one","session":"waits""#,

@@ -67,7 +67,7 @@ fn one_ended_one_running() -> (World, ConnId, ProcessId) {
 }
 
 #[test]
-fn after_0_history_comes_first_then_live_then_the_text_so_far_then_what_happens() {
+fn subscribe_after_0_tells_history_live_text_events() {
     let (mut world, _, process) = one_ended_one_running();
     let conn = subscribe(&mut world, 9, r#","after":0"#);
     say(&mut world, process, "!");
@@ -102,7 +102,7 @@ fn after_0_history_comes_first_then_live_then_the_text_so_far_then_what_happens(
 }
 
 #[test]
-fn without_a_cursor_there_is_no_history_and_live_tells_where_the_log_ends() {
+fn subscribe_without_cursor_tells_only_the_logs_end() {
     let (mut world, _, process) = one_ended_one_running();
     let conn = subscribe(&mut world, 9, "");
     world.end_turn(process);
@@ -122,7 +122,7 @@ fn without_a_cursor_there_is_no_history_and_live_tells_where_the_log_ends() {
 }
 
 #[test]
-fn a_reader_that_comes_back_with_its_last_number_misses_nothing_and_hears_nothing_twice() {
+fn cursor_of_a_returning_reader_misses_nothing() {
     let (mut world, sender, process) = running();
     let first = subscribe(&mut world, 9, r#","after":0"#);
     tool(&mut world, process, "c1");
@@ -147,7 +147,7 @@ fn a_reader_that_comes_back_with_its_last_number_misses_nothing_and_hears_nothin
 }
 
 #[test]
-fn a_cursor_of_another_epoch_or_from_the_future_is_invalid_and_a_pruned_one_has_expired() {
+fn cursor_that_is_foreign_future_or_pruned_refused() {
     let (mut world, _, _) = one_ended_one_running();
     let conn = subscribe(&mut world, 1, r#","after":1,"epoch":"other""#);
     let line = refusal(&world, conn);
@@ -177,7 +177,7 @@ fn a_cursor_of_another_epoch_or_from_the_future_is_invalid_and_a_pruned_one_has_
 }
 
 #[test]
-fn a_filter_holds_for_history_and_for_what_happens_and_its_session_need_not_exist_yet() {
+fn subscribe_filter_holds_for_history_and_later() {
     let (mut world, sender, process) = one_ended_one_running();
     let session = subscribe(&mut world, 7, r#","session":"b","after":0"#);
     let jobs = subscribe(&mut world, 8, r#","jobs":["j1","j3"],"after":0"#);
@@ -211,7 +211,7 @@ fn two_running() -> (World, ConnId, [ProcessId; 2]) {
 }
 
 #[test]
-fn a_slow_reader_of_several_jobs_gets_their_lines_in_one_ascending_order() {
+fn slow_reader_gets_lines_in_ascending_order() {
     let (mut world, _, [one, two]) = two_running();
     let slow = subscribe(&mut world, 9, "");
     say(&mut world, one, &"x".repeat(400_000));
@@ -241,7 +241,7 @@ fn a_slow_reader_of_several_jobs_gets_their_lines_in_one_ascending_order() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_costs_a_bounded_queue_and_nobody_else_anything() {
+fn stuck_reader_costs_only_a_bounded_queue() {
     let (mut world, sender, process) = running();
     let slow = subscribe(&mut world, 9, "");
     let fast = subscribe(&mut world, 9, "");
@@ -283,7 +283,7 @@ fn a_reader_that_does_not_read_costs_a_bounded_queue_and_nobody_else_anything() 
 }
 
 #[test]
-fn what_another_instance_wrote_comes_before_the_next_line_of_this_one() {
+fn subscriber_hears_another_instances_lines_in_order() {
     let (mut world, _, process) = running();
     let conn = subscribe(&mut world, 9, "");
     let session = subscribe(&mut world, 9, r#","session":"main""#);
@@ -338,7 +338,7 @@ fn inherit(world: &mut World, job: JobId, request: &str) {
 }
 
 #[test]
-fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
+fn subscriber_hears_a_recovered_job_from_its_beginning() {
     let (mut world, _, _) = running();
     let conn = subscribe(&mut world, 9, "");
     let job = world.neighbour_accepts("beside");
@@ -369,7 +369,7 @@ fn a_dead_instances_job_that_goes_on_here_is_heard_from_its_beginning() {
 }
 
 #[test]
-fn a_dead_instances_job_that_ends_here_ends_with_what_it_had_said() {
+fn recovered_job_ends_with_what_it_had_said() {
     let (mut world, _, _) = running();
     let job = world.neighbour_accepts("beside");
     let conn = subscribe(&mut world, 9, "");
@@ -385,7 +385,7 @@ fn a_dead_instances_job_that_ends_here_ends_with_what_it_had_said() {
 }
 
 #[test]
-fn a_sender_hears_of_its_job_once_also_when_it_reads_late_and_again_as_history_when_it_asks() {
+fn sender_hears_its_job_once_though_subscribed() {
     let (mut world, other, process) = running();
     let conn = subscribe(&mut world, 9, r#","after":0"#);
     say(&mut world, process, &"x".repeat(400_000));
@@ -416,7 +416,7 @@ fn a_sender_hears_of_its_job_once_also_when_it_reads_late_and_again_as_history_w
 }
 
 #[test]
-fn lines_without_a_number_are_for_readers_that_are_up_to_date() {
+fn unnumbered_lines_go_to_live_readers_only() {
     let (mut world, sender, process) = running();
     let slow = subscribe(&mut world, 9, "");
     let turn = world.processes[&process].turns[0];
@@ -446,7 +446,7 @@ fn lines_without_a_number_are_for_readers_that_are_up_to_date() {
 }
 
 #[test]
-fn a_history_that_cannot_be_read_is_refused_and_one_that_breaks_off_cuts_the_reader_off() {
+fn history_that_fails_is_refused_or_cut_off() {
     let (mut world, _, process) = one_ended_one_running();
     let (refused, cut) = (world.connect(), world.connect());
     world.prompt_store = false;
@@ -463,7 +463,7 @@ fn a_history_that_cannot_be_read_is_refused_and_one_that_breaks_off_cuts_the_rea
 }
 
 #[test]
-fn who_unsubscribes_before_it_was_live_has_both_answers_and_nothing_after_them() {
+fn unsubscribe_before_live_gives_just_both_answers() {
     let (mut world, _, process) = one_ended_one_running();
     let conn = world.connect();
     world.prompt_store = false;
@@ -507,7 +507,7 @@ fn text_behind_an_uncommitted_event_waits_for_it() {
 }
 
 #[test]
-fn a_job_that_the_store_lost_cuts_its_subscribers_off_and_only_them() {
+fn lost_job_cuts_off_only_its_subscribers() {
     let (mut world, _, process) = running();
     let conn = subscribe(&mut world, 9, r#","session":"main""#);
     let other = subscribe(&mut world, 9, r#","session":"other""#);

@@ -89,7 +89,7 @@ fn toolsets_are_a_set() {
 }
 
 #[test]
-fn cwd_if_new_counts_only_for_a_new_session() {
+fn cwd_if_new_is_for_new_sessions() {
     let (mut world, conn, _) = running();
     let made = json!({ "session": "s", "cwd": "/w" });
     assert_eq!(
@@ -108,7 +108,7 @@ fn cwd_if_new_counts_only_for_a_new_session() {
 }
 
 #[test]
-fn cwd_that_does_not_answer_is_refused_for_that_send_alone() {
+fn cwd_that_hangs_refuses_only_its_send() {
     let (mut world, conn, _) = running();
     let there_is = json!({ "session": "s", "cwd": "/hung" });
     let refused = send(
@@ -129,7 +129,7 @@ fn cwd_that_does_not_answer_is_refused_for_that_send_alone() {
 }
 
 #[test]
-fn cwd_by_a_link_is_the_sessions_after_a_restart() {
+fn cwd_by_link_still_matches_after_restart() {
     for opens in [true, false] {
         let (mut world, conn, _) = running();
         let made = json!({ "session": "s", "cwd": "/link" });

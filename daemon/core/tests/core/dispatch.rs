@@ -19,7 +19,7 @@ fn jobs_of(world: &World, conn: ConnId, id: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_dispatch_is_one_commit_and_its_turns_run_side_by_side() {
+fn dispatch_is_one_commit_of_parallel_turns() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
@@ -84,7 +84,7 @@ fn collect_waits_for_jobs_being_looked_up() {
 }
 
 #[test]
-fn one_bad_job_refuses_all_of_a_dispatch_and_is_named() {
+fn dispatch_is_refused_whole_naming_its_job() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(
@@ -117,7 +117,7 @@ fn one_bad_job_refuses_all_of_a_dispatch_and_is_named() {
 }
 
 #[test]
-fn a_conflict_of_one_key_refuses_all_and_a_known_key_is_its_job() {
+fn dispatch_keys_conflict_for_all_or_replay() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"dispatch","jobs":[{"text":"a","idempotency_key":"k"},{"text":"a","idempotency_key":"k"},{"text":"b"}]}"#);
@@ -150,7 +150,7 @@ fn a_conflict_of_one_key_refuses_all_and_a_known_key_is_its_job() {
 }
 
 #[test]
-fn a_dispatch_into_a_session_of_a_dead_instance_waits_for_its_recovery() {
+fn dispatch_waits_for_recovery_of_its_session() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
@@ -169,7 +169,7 @@ fn a_dispatch_into_a_session_of_a_dead_instance_waits_for_its_recovery() {
 }
 
 #[test]
-fn a_full_disk_refuses_a_dispatch_and_nothing_is_left_of_it() {
+fn dispatch_on_a_full_disk_leaves_nothing() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
@@ -189,7 +189,7 @@ fn a_full_disk_refuses_a_dispatch_and_nothing_is_left_of_it() {
 }
 
 #[test]
-fn requests_behind_a_dispatch_that_looks_up_its_sessions_take_effect_after_it() {
+fn dispatch_that_loads_sessions_keeps_request_order() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let conn = world.connect();
@@ -221,7 +221,7 @@ fn parent_in_a_full_pool() -> (World, ProcessId, ConnId) {
 }
 
 #[test]
-fn an_agent_that_waits_for_its_own_jobs_does_not_keep_them_from_running() {
+fn delegation_parent_that_waits_takes_no_room() {
     let (mut world, parent, child) = parent_in_a_full_pool();
     let send = r#"{"type":"dispatch","text":"child","session":"c"}"#;
     world.request_from(child, 1, send, World::inside(parent));
@@ -261,7 +261,7 @@ fn delegation_by_send_makes_room_for_it() {
 }
 
 #[test]
-fn delegation_has_a_depth_and_a_parent_is_not_believed_from_elsewhere() {
+fn delegation_has_a_depth_and_checked_parent() {
     let (mut world, conn, mut process) = running();
     world.request(conn, 9, r#"{"type":"send","text":"x","parent":"j1"}"#);
     assert_eq!(world.answer(conn, 9)["code"], "forbidden");
@@ -311,7 +311,7 @@ fn a_dispatcher_that_leaves_cancels_nothing() {
 }
 
 #[test]
-fn a_crowd_that_waits_for_one_agent_is_served_and_keeps_nobody_else_from_running() {
+fn crowd_for_one_agent_keeps_nobody_waiting() {
     let mut world = World::new(settings());
     let conn = world.connect();
     for batch in 0..10_u64 {
@@ -340,7 +340,7 @@ fn a_crowd_that_waits_for_one_agent_is_served_and_keeps_nobody_else_from_running
 }
 
 #[test]
-fn a_dispatch_whose_sessions_come_and_go_is_answered_all_the_same() {
+fn dispatch_survives_sessions_that_come_and_go() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let send = |session: &str| {

@@ -111,7 +111,7 @@ fn fairness_process_per_turn_starts_oldest_first() {
 }
 
 #[test]
-fn fairness_new_send_does_not_overtake_those_held_back() {
+fn fairness_new_send_waits_behind_those_held() {
     let mut world = World::new(settings());
     let turns = 2 * SPAWNS_AT_ONCE;
     dispatch(&mut world, turns, |_| {

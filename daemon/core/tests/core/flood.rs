@@ -27,7 +27,7 @@ fn on_its_way(world: &World) -> usize {
 }
 
 #[test]
-fn a_store_that_is_behind_is_given_no_more_text_than_the_limit_and_gets_all_of_it_later() {
+fn text_on_its_way_is_bounded_then_stored() {
     let (mut world, _conn, process) = running();
     world.prompt_store = false;
     // Three bytes a character, so that no limit falls between two of them.
@@ -77,7 +77,7 @@ fn ended(turn: TurnId, call: String) -> WorkerEvent {
 }
 
 #[test]
-fn no_name_of_a_workers_makes_a_line_longer_than_announced() {
+fn worker_names_keep_lines_within_their_limit() {
     // What takes the most room in a line.
     let long = "\u{1}".repeat(3_000_000);
     let failed = Failure {
@@ -187,7 +187,7 @@ fn output_limit_holds_for_turns_told_to_end() {
 }
 
 #[test]
-fn output_that_the_store_cannot_take_is_not_read() {
+fn output_waits_unread_for_a_slow_store() {
     let (mut world, _conn, process) = running();
     world.keep_text = false;
     world.prompt_store = false;

@@ -45,7 +45,7 @@ fn codes(world: &World, conn: ConnId) -> Vec<String> {
 }
 
 #[test]
-fn the_turn_that_waited_runs_at_once_in_the_one_shot_form() {
+fn one_shot_form_runs_the_waiting_turn() {
     for agent in LONG_LIVED {
         let (mut world, conn) = with_one(settings(), agent, r#","session":"s""#);
         send(&mut world, conn, 2, agent, r#","session":"s""#);
@@ -72,7 +72,7 @@ fn the_turn_that_waited_runs_at_once_in_the_one_shot_form() {
 }
 
 #[test]
-fn whatever_phase_a_process_is_in_who_waits_for_it_is_served_anew() {
+fn one_shot_form_serves_waiters_in_any_phase() {
     type Leads = fn(&mut World, ConnId);
     let phases: [(&str, Leads); 5] = [
         ("starting", |_, _| {}),
@@ -128,7 +128,7 @@ fn an_agent_that_was_given_up_is_forgiven() {
 }
 
 #[test]
-fn a_process_that_got_ready_ends_the_turn_it_has_and_is_told_to_end_it_as_it_can() {
+fn one_shot_form_lets_ready_processes_end_turns() {
     for aborted in [false, true] {
         let (mut world, conn) = with_one(settings(), "one", r#","session":"s""#);
         let old = first(&world);
@@ -152,7 +152,7 @@ fn a_process_that_got_ready_ends_the_turn_it_has_and_is_told_to_end_it_as_it_can
 }
 
 #[test]
-fn what_the_one_shot_form_can_not_do_is_refused_as_if_it_had_been_configured() {
+fn one_shot_form_refuses_what_it_lacks() {
     for (agent, more, code) in [
         ("one", r#","thinking":"high""#, "unsupported"),
         ("keeps", r#","toolsets":["a"]"#, "unsupported"),
@@ -184,7 +184,7 @@ fn what_the_one_shot_form_can_not_do_is_refused_as_if_it_had_been_configured() {
 }
 
 #[test]
-fn a_session_that_the_old_form_knew_is_told_once_that_it_lost_its_turns() {
+fn one_shot_form_tells_of_lost_context_once() {
     let (mut world, conn) = with_one(settings(), "one", r#","session":"s""#);
     let old = first(&world);
     world.get_ready(old);
@@ -212,7 +212,7 @@ fn a_session_that_the_old_form_knew_is_told_once_that_it_lost_its_turns() {
 }
 
 #[test]
-fn spares_of_the_old_form_go_and_none_are_started() {
+fn one_shot_form_ends_spares_for_good() {
     let mut settings = settings();
     settings.agents.get_mut("one").unwrap().warm = 1;
     let mut world = World::new(settings);
@@ -226,7 +226,7 @@ fn spares_of_the_old_form_go_and_none_are_started() {
 }
 
 #[test]
-fn an_agent_that_nobody_knows_or_a_form_that_is_none_changes_nothing() {
+fn one_shot_form_of_no_agent_changes_nothing() {
     let mut world = World::new(settings());
     world.event(Event::Ticked);
     let before = world.state.clone();

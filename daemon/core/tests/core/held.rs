@@ -43,7 +43,7 @@ fn serde_json(text: &str) -> agentd_protocol::serde_json::Value {
 }
 
 #[test]
-fn a_turn_that_said_so_runs_after_a_failure_before_it() {
+fn after_failure_run_goes_on_without_hold() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, BEHIND);
     world.request(conn, 3, ANYWAY);
@@ -55,7 +55,7 @@ fn a_turn_that_said_so_runs_after_a_failure_before_it() {
 }
 
 #[test]
-fn what_is_held_stays_held_through_a_crash_and_what_is_not_runs() {
+fn held_turns_stay_held_through_a_crash() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, BEHIND);
     world.exit(process, Exit::Signal(9));
@@ -73,7 +73,7 @@ fn what_is_held_stays_held_through_a_crash_and_what_is_not_runs() {
 }
 
 #[test]
-fn a_turn_that_daemons_crash_interrupted_says_what_its_tools_had_done() {
+fn interrupted_turn_tells_what_its_tools_did() {
     let (mut world, _, process) = running();
     let turn = world.processes[&process].turns[0];
     for event in [
@@ -114,7 +114,7 @@ fn a_turn_that_daemons_crash_interrupted_says_what_its_tools_had_done() {
 }
 
 #[test]
-fn a_session_is_closed_when_nothing_of_it_is_unfinished_and_its_name_is_free() {
+fn session_close_needs_idle_and_frees_name() {
     let (mut world, conn, process) = running();
     let close = r#"{"type":"session.close","session":"main"}"#;
     world.request(conn, 2, close);
@@ -144,7 +144,7 @@ fn a_session_is_closed_when_nothing_of_it_is_unfinished_and_its_name_is_free() {
 }
 
 #[test]
-fn a_session_can_be_made_without_a_turn_and_only_once() {
+fn session_new_makes_a_session_just_once() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let new = r#"{"type":"session.new","session":"fresh","agent":"one","cwd":"/tmp"}"#;
@@ -164,7 +164,7 @@ fn a_session_can_be_made_without_a_turn_and_only_once() {
 }
 
 #[test]
-fn the_end_the_hold_and_its_note_are_one_commit_and_the_note_is_told_again_after_a_crash() {
+fn held_note_is_in_the_ends_commit() {
     let (mut world, conn, process) = running();
     let keyed = BEHIND.replace("\"text\"", "\"idempotency_key\":\"k\",\"text\"");
     world.request(conn, 2, &keyed);
@@ -182,7 +182,7 @@ fn the_end_the_hold_and_its_note_are_one_commit_and_the_note_is_told_again_after
 }
 
 #[test]
-fn a_worker_whose_last_word_is_not_what_it_streamed_is_believed_its_last_word() {
+fn final_text_wins_over_what_was_streamed() {
     for (streamed, last, lines) in [
         ("half", "half and half", 1),
         ("ha??", "half", 2),
@@ -209,7 +209,7 @@ fn a_worker_whose_last_word_is_not_what_it_streamed_is_believed_its_last_word() 
 }
 
 #[test]
-fn a_turn_that_was_to_run_again_and_is_cancelled_keeps_what_it_had_said() {
+fn cancelled_retry_keeps_what_it_had_said() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let auto = r#"{"type":"send","text":"x","session":"main","retry":"auto"}"#;
@@ -227,7 +227,7 @@ fn a_turn_that_was_to_run_again_and_is_cancelled_keeps_what_it_had_said() {
 }
 
 #[test]
-fn text_before_a_numbered_line_is_durable_with_it() {
+fn text_is_durable_with_the_next_event() {
     let (mut world, _, process) = running();
     crate::scenarios::say(&mut world, process, "working");
     let turn = world.processes[&process].turns[0];

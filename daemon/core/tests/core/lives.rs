@@ -12,7 +12,7 @@ use crate::scenarios::{only, running, say};
 use crate::world::World;
 
 #[test]
-fn an_idle_native_session_is_resumed_in_a_new_process_and_goes_on() {
+fn native_session_is_resumed_after_being_idle() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(
@@ -47,7 +47,7 @@ fn an_idle_native_session_is_resumed_in_a_new_process_and_goes_on() {
 }
 
 #[test]
-fn a_session_that_is_only_in_its_process_is_not_stopped_for_being_idle() {
+fn idle_process_that_is_memory_is_kept() {
     let (mut world, _, process) = running();
     world.end_turn(process);
     world.pass(Duration::from_secs(6_000));
@@ -55,7 +55,7 @@ fn a_session_that_is_only_in_its_process_is_not_stopped_for_being_idle() {
 }
 
 #[test]
-fn a_worker_idle_for_long_is_asked_before_its_turn_and_replaced_when_deaf() {
+fn idle_worker_is_probed_and_replaced_when_deaf() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
     world.pass(Duration::from_secs(16));
@@ -80,7 +80,7 @@ fn a_worker_idle_for_long_is_asked_before_its_turn_and_replaced_when_deaf() {
 }
 
 #[test]
-fn a_draining_daemon_accepts_and_keeps_and_answers_when_nothing_runs() {
+fn drain_accepts_and_answers_when_nothing_runs() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, r#"{"type":"drain"}"#);
     world.request(conn, 3, r#"{"type":"send","text":"x"}"#);
@@ -98,7 +98,7 @@ fn a_draining_daemon_accepts_and_keeps_and_answers_when_nothing_runs() {
 }
 
 #[test]
-fn a_drain_that_holds_while_somebody_is_connected_ends_with_it_and_no_other() {
+fn drain_while_connected_ends_with_that_connection() {
     const BOUND: &str = r#"{"type":"drain","while_connected":true}"#;
     let begins = |drains: [&str; 2], stops: bool| {
         let (mut world, conn, process) = running();
@@ -130,7 +130,7 @@ fn a_drain_that_holds_while_somebody_is_connected_ends_with_it_and_no_other() {
 }
 
 #[test]
-fn a_stop_gives_running_turns_their_time_then_interrupts_them_and_keeps_what_waits() {
+fn stop_interrupts_late_turns_and_keeps_waiting() {
     let (mut world, conn, process) = running();
     world.request(
         conn,
@@ -167,7 +167,7 @@ fn service() -> World {
 }
 
 #[test]
-fn where_the_socket_stays_who_was_let_in_is_served_before_a_stop() {
+fn stop_serves_those_let_in_by_socket() {
     let mut world = service();
     let (asker, other) = (world.connect(), world.connect());
     world.request(asker, 1, r#"{"type":"daemon.stop","restart":true}"#);
@@ -180,7 +180,7 @@ fn where_the_socket_stays_who_was_let_in_is_served_before_a_stop() {
 }
 
 #[test]
-fn a_second_word_to_stop_and_an_asker_that_leaves_hold_nothing_up() {
+fn stop_goes_on_without_its_asker() {
     let mut world = service();
     let (first, second) = (world.connect(), world.connect());
     world.request(first, 1, r#"{"type":"daemon.stop"}"#);
@@ -205,7 +205,7 @@ fn a_second_word_to_stop_and_an_asker_that_leaves_hold_nothing_up() {
 }
 
 #[test]
-fn after_a_crash_running_turns_are_interrupted_and_waiting_ones_are_held() {
+fn crash_interrupts_running_turns_and_holds_waiting() {
     let (mut world, conn, _) = running();
     world.request(
         conn,
@@ -234,7 +234,7 @@ fn after_a_crash_running_turns_are_interrupted_and_waiting_ones_are_held() {
 }
 
 #[test]
-fn a_failed_turn_of_the_agent_is_an_error_with_everything_that_is_known() {
+fn failed_turn_is_an_error_with_facts() {
     let (mut world, conn, process) = running();
     let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
     let failure = Failure::new(Code::RateLimit, "the provider said 429");
@@ -254,7 +254,7 @@ fn a_failed_turn_of_the_agent_is_an_error_with_everything_that_is_known() {
 }
 
 #[test]
-fn a_subscriber_hears_what_others_send_and_a_sender_hears_its_own_once() {
+fn subscriber_hears_others_and_sender_hears_once() {
     let mut world = World::new(settings());
     let (watcher, sender) = (world.connect(), world.connect());
     world.request(watcher, 9, r#"{"type":"subscribe","session":"main"}"#);
@@ -282,7 +282,7 @@ fn a_subscriber_hears_what_others_send_and_a_sender_hears_its_own_once() {
 }
 
 #[test]
-fn a_reader_that_falls_behind_is_refilled_and_misses_nothing() {
+fn reader_behind_is_refilled_without_gaps() {
     let (mut world, conn, process) = running();
     let chunk = "0123456789".repeat(1_000);
     for _ in 0..100 {
@@ -330,7 +330,7 @@ fn a_reader_that_falls_behind_is_refilled_and_misses_nothing() {
 }
 
 #[test]
-fn a_reader_gets_what_is_committed_while_the_store_is_read() {
+fn reader_gets_what_is_committed_during_refill() {
     // The job goes on meanwhile, or ends.
     for ends in [false, true] {
         let (mut world, conn, process) = running();
@@ -379,7 +379,7 @@ fn a_reader_gets_what_is_committed_while_the_store_is_read() {
 }
 
 #[test]
-fn several_agents_and_no_default_is_a_question_to_the_user() {
+fn default_agent_among_several_is_ambiguous() {
     let mut settings = settings();
     settings.default_agent = None;
     let mut world = World::new(settings.clone());
@@ -399,7 +399,7 @@ fn several_agents_and_no_default_is_a_question_to_the_user() {
 }
 
 #[test]
-fn a_stop_ends_in_time_whatever_holds_it_up() {
+fn stop_ends_in_time_whatever_hangs() {
     let (mut world, conn, _) = running();
     // The store never answers again: a commit is outstanding for ever.
     world.prompt_store = false;
@@ -414,7 +414,7 @@ fn a_stop_ends_in_time_whatever_holds_it_up() {
 }
 
 #[test]
-fn an_agent_without_memory_never_passes_for_one_that_has_earlier_turns() {
+fn context_is_never_claimed_without_memory() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let line = |strict: bool| {
@@ -439,7 +439,7 @@ fn an_agent_without_memory_never_passes_for_one_that_has_earlier_turns() {
 }
 
 #[test]
-fn a_session_that_lost_turns_never_passes_for_one_that_has_them() {
+fn context_that_was_lost_stays_lost() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
     world.exit(process, Exit::Code(1));

@@ -137,7 +137,7 @@ fn failing_all_that_waits_leaves_room_for_others() {
 }
 
 #[test]
-fn expiring_all_that_waits_at_a_start_goes_in_slices() {
+fn expiry_of_all_goes_in_slices() {
     let (mut world, _) = full(r#","expires":60"#);
     world.prompts.clear();
     let day = Duration::from_secs(86_400);

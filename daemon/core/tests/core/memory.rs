@@ -34,7 +34,7 @@ fn bytes(world: &mut World, of: &str) -> u64 {
 }
 
 #[test]
-fn memory_text_of_waiting_turns_is_in_the_store_only() {
+fn memory_holds_no_text_of_waiting_turns() {
     let (mut world, _, process) = running();
     let conn = world.connect();
     let before = bytes(&mut world, "queued");
@@ -78,7 +78,7 @@ fn memory_of_ended_turns_is_given_back() {
 }
 
 #[test]
-fn memory_of_turns_that_were_taken_over_is_counted() {
+fn memory_of_recovered_turns_is_counted() {
     let (mut world, conn, _) = running();
     world.request(conn, 2, &send(1_000, r#","session":"main""#));
     let before = bytes(&mut world, "queued");
@@ -240,7 +240,7 @@ fn memory_of_pages_waits_for_their_reader() {
 }
 
 #[test]
-fn memory_of_lines_that_nobody_reads_has_a_limit() {
+fn memory_of_unread_lines_has_a_limit() {
     let mut world = World::new(settings());
     world.prompt_store = false;
     let mut readers = 0;
@@ -277,7 +277,7 @@ fn ended_elsewhere(world: &mut World, jobs: usize, bytes: usize) -> String {
 }
 
 #[test]
-fn memory_of_collected_results_that_nobody_reads_has_a_limit() {
+fn memory_of_unread_results_has_a_limit() {
     let mut world = World::new(settings());
     let collect = ended_elsewhere(&mut world, 1, 900_000);
     let mut readers = 0;
@@ -300,7 +300,7 @@ fn memory_of_collected_results_that_nobody_reads_has_a_limit() {
 }
 
 #[test]
-fn memory_of_a_collect_that_waits_is_one_answer() {
+fn memory_of_a_collect_is_one_answer() {
     let (mut world, _, process) = running();
     let jobs = ended_elsewhere(&mut world, 10, 900_000);
     let conn = world.connect();
@@ -316,7 +316,7 @@ fn memory_of_a_collect_that_waits_is_one_answer() {
 }
 
 #[test]
-fn memory_of_a_request_that_does_not_read_back_ends_its_turn() {
+fn unreadable_request_ends_its_turn() {
     let (mut world, _, process) = running();
     let conn = world.connect();
     world.request(conn, 1, &send(3, r#","session":"main""#));

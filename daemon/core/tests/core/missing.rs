@@ -54,7 +54,7 @@ fn told(world: &World, conn: ConnId, id: u64) -> Vec<String> {
 }
 
 #[test]
-fn missing_agent_serves_its_turns_when_it_is_back() {
+fn missing_agent_serves_its_turns_once_back() {
     for agent in ["one", "many", "turn"] {
         let mut world = World::new(settings());
         let conn = world.connect();
@@ -79,7 +79,7 @@ fn missing_agent_serves_its_turns_when_it_is_back() {
 }
 
 #[test]
-fn missing_agent_is_told_after_a_while_and_tried_at_once() {
+fn missing_agent_is_told_late_then_retried() {
     for agent in ["one", "many", "turn"] {
         let mut world = World::new(settings());
         let conn = world.connect();

@@ -46,7 +46,7 @@ fn context(world: &World, conn: agentd_core::ids::ConnId, id: u64) -> Value {
 }
 
 #[test]
-fn a_session_is_named_at_once_and_each_later_turn_carries_the_name() {
+fn native_id_is_stored_and_goes_with_turns() {
     let (mut world, conn, process) = begun();
     assert_eq!(world.sessions["main"].native.as_deref(), Some("n-1"));
     world.request(conn, 2, SEND);
@@ -67,7 +67,7 @@ fn a_session_is_named_at_once_and_each_later_turn_carries_the_name() {
 }
 
 #[test]
-fn a_named_session_outlives_its_process_and_the_daemon() {
+fn native_session_outlives_process_and_daemon() {
     let (mut world, conn, process) = begun();
     world.exit(process, Exit::Signal(9));
     world.pass(Duration::from_secs(5));
@@ -88,7 +88,7 @@ fn a_named_session_outlives_its_process_and_the_daemon() {
 }
 
 #[test]
-fn an_idle_process_goes_when_all_its_sessions_are_named_and_stays_while_one_is_not() {
+fn idle_shared_process_stays_while_one_lacks_id() {
     let (mut world, conn, process) = begun();
     world.request(
         conn,
@@ -108,7 +108,7 @@ fn an_idle_process_goes_when_all_its_sessions_are_named_and_stays_while_one_is_n
 }
 
 #[test]
-fn a_worker_that_does_not_say_so_reopens_nothing_whatever_it_names() {
+fn native_id_without_resumes_reopens_nothing() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, SEND);
@@ -127,7 +127,7 @@ fn a_worker_that_does_not_say_so_reopens_nothing_whatever_it_names() {
 }
 
 #[test]
-fn a_session_that_the_agent_has_lost_fails_once_and_begins_anew_with_a_note() {
+fn native_session_lost_fails_once_then_restarts() {
     let (mut world, conn, process) = begun();
     world.request(conn, 2, SEND);
     let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
@@ -152,7 +152,7 @@ fn a_session_that_the_agent_has_lost_fails_once_and_begins_anew_with_a_note() {
 }
 
 #[test]
-fn a_worker_names_only_the_sessions_of_its_own_turns() {
+fn native_id_is_taken_of_own_turns_only() {
     let (mut world, conn, process) = begun();
     world.request(conn, 2, SEND);
     let turn = world.processes[&process].turns[0];
@@ -163,7 +163,7 @@ fn a_worker_names_only_the_sessions_of_its_own_turns() {
 }
 
 #[test]
-fn what_a_worker_does_not_take_ends_the_turn_before_its_first_byte() {
+fn unsupported_field_ends_a_turn_before_its_start() {
     for (field, word) in [
         (r#""toolsets":["file"]"#, "`toolsets`"),
         (r#""fallback_chain":["p/m"]"#, "`fallback_chain`"),
@@ -203,7 +203,7 @@ fn what_a_worker_does_not_take_ends_the_turn_before_its_first_byte() {
 }
 
 #[test]
-fn a_chain_is_a_part_of_the_request_that_a_key_stands_for() {
+fn fallback_chain_is_part_of_its_key() {
     let (mut world, conn, process) = begun();
     let keyed = |chain: &str| {
         format!(
@@ -225,7 +225,7 @@ fn a_chain_is_a_part_of_the_request_that_a_key_stands_for() {
 }
 
 #[test]
-fn an_agent_that_keeps_sessions_by_given_ids_gets_a_new_one_for_each_session() {
+fn native_id_given_by_us_is_always_new() {
     let mut settings = settings();
     let describe = &mut settings.agents.get_mut("turn").unwrap().describe;
     describe.resume = agentd_core::agent::Resume::Native;

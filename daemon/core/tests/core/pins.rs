@@ -30,7 +30,7 @@ fn world() -> World {
 }
 
 #[test]
-fn a_pin_that_the_agent_can_not_heed_is_refused_and_what_it_knows_is_named() {
+fn pin_that_an_agent_lacks_is_refused_helpfully() {
     for (agent, pin, said) in [
         ("one", r#""provider":"openai""#, "knows `bedrock`, `vertex`"),
         ("one", r#""thinking":"hgih""#, "knows `off`, `high`"),
@@ -67,7 +67,7 @@ fn a_pin_that_it_can_heed_is_taken() {
 }
 
 #[test]
-fn a_model_is_not_set_with_what_the_agent_can_not_heed() {
+fn set_model_refuses_what_an_agent_lacks() {
     let mut world = world();
     let conn = world.connect();
     for (id, agent) in [(1, "one"), (2, "turn")] {
@@ -102,7 +102,7 @@ fn a_model_is_not_set_with_what_the_agent_can_not_heed() {
 }
 
 #[test]
-fn a_default_of_the_configuration_that_nobody_heeds_is_not_ignored_either() {
+fn pin_of_the_configuration_is_checked_alike() {
     let mut settings = settings();
     let one = settings.agents.get_mut("one").unwrap();
     one.describe.thinking = Levels::Known(&["off"]);
@@ -116,7 +116,7 @@ fn a_default_of_the_configuration_that_nobody_heeds_is_not_ignored_either() {
 }
 
 #[test]
-fn model_that_a_process_does_not_offer_is_refused_with_those_it_offers() {
+fn model_not_offered_is_refused_naming_offered_ones() {
     let mut world = world();
     let conn = world.connect();
     world.request(

@@ -71,7 +71,7 @@ fn senders_that_are_slow_have_texts_read_once() {
 }
 
 #[test]
-fn subscribers_behind_a_living_turn_get_each_piece_once() {
+fn subscribers_behind_get_each_text_piece_once() {
     let mut world = said(false);
     let process = only(&world);
     let slow = subscribe(&mut world, 9, "");

@@ -472,7 +472,7 @@ proptest! {
     }
 
     #[test]
-    fn readers_that_come_and_go_miss_no_numbered_line_and_no_text(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
+    fn readers_that_come_and_go_miss_nothing(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
         let mut world = World::new(settings());
         world.portion = 50_000;
         world.prompt_store = false;

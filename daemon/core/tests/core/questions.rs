@@ -60,7 +60,7 @@ fn questions(world: &mut World) -> Vec<agentd_protocol::serde_json::Value> {
 }
 
 #[test]
-fn a_question_waits_is_listed_and_its_first_answer_goes_to_the_agent() {
+fn question_is_listed_until_its_first_answer() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));
     let row = questions(&mut world).remove(0);
@@ -114,7 +114,7 @@ fn a_session_that_asks_is_waiting() {
 }
 
 #[test]
-fn an_answer_is_said_and_passed_on_only_when_it_is_on_the_disk() {
+fn answer_is_passed_on_only_when_durable() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));
     world.prompt_store = false;
@@ -138,7 +138,7 @@ fn an_answer_is_said_and_passed_on_only_when_it_is_on_the_disk() {
 }
 
 #[test]
-fn an_answer_that_the_store_does_not_take_is_refused_and_never_passed_on() {
+fn answer_that_is_not_stored_is_refused() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));
     world.prompt_store = false;
@@ -158,7 +158,7 @@ fn an_answer_that_the_store_does_not_take_is_refused_and_never_passed_on() {
 }
 
 #[test]
-fn each_kind_takes_its_own_form_and_says_so() {
+fn answer_must_fit_the_questions_kind() {
     for (kind, wrong, right, reply) in [
         (
             QuestionKind::Approval,
@@ -210,7 +210,7 @@ fn each_kind_takes_its_own_form_and_says_so() {
 }
 
 #[test]
-fn a_secret_is_in_no_line_no_row_and_no_debug_output() {
+fn secret_answer_is_in_no_line_or_log() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Secret));
     world.prompt_store = false;
@@ -233,7 +233,7 @@ fn a_secret_is_in_no_line_no_row_and_no_debug_output() {
 }
 
 #[test]
-fn with_nobody_there_a_question_is_denied_at_once_and_the_trace_says_so() {
+fn question_with_nobody_there_is_denied_in_trace() {
     for (more, kind, reply) in [
         ("", QuestionKind::Approval, Reply::Denied),
         ("", QuestionKind::Choice, Reply::Cancelled),
@@ -265,7 +265,7 @@ fn with_nobody_there_a_question_is_denied_at_once_and_the_trace_says_so() {
 }
 
 #[test]
-fn whoever_hears_of_the_turn_and_answers_lets_its_questions_wait() {
+fn question_waits_where_any_hearer_may_answer() {
     const ANSWERS: &str = r#"{"type":"hello","answers":true}"#;
     // The sender itself.
     let (mut world, conn, process) = with("");
@@ -300,7 +300,7 @@ fn whoever_hears_of_the_turn_and_answers_lets_its_questions_wait() {
 }
 
 #[test]
-fn a_question_expires_at_the_earliest_of_three_deadlines() {
+fn question_expires_at_its_earliest_deadline() {
     let ten_minutes = Duration::from_secs(600);
     let own = |limit| Asking {
         limit,
@@ -347,7 +347,7 @@ fn a_question_expires_at_the_earliest_of_three_deadlines() {
 }
 
 #[test]
-fn a_session_has_sixteen_open_questions_and_the_next_is_dismissed() {
+fn question_beyond_sixteen_of_a_session_is_dismissed() {
     let (mut world, conn, process) = with(WAIT);
     for _ in 0..17 {
         ask(&mut world, process, asking(QuestionKind::Approval));
@@ -358,7 +358,7 @@ fn a_session_has_sixteen_open_questions_and_the_next_is_dismissed() {
 }
 
 #[test]
-fn what_does_not_fit_into_a_line_is_cut_but_for_options() {
+fn question_is_cut_to_a_line_except_options() {
     let (mut world, conn, process) = with(WAIT);
     let long = Asking {
         title: "t".repeat(1 << 20),
@@ -382,7 +382,7 @@ fn what_does_not_fit_into_a_line_is_cut_but_for_options() {
 }
 
 #[test]
-fn an_abort_closes_questions_after_the_word_to_the_agent() {
+fn abort_closes_questions_after_telling_the_agent() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));
     world.request(conn, 2, r#"{"type":"abort"}"#);
@@ -404,7 +404,7 @@ fn an_abort_closes_questions_after_the_word_to_the_agent() {
 }
 
 #[test]
-fn a_process_that_dies_takes_its_questions_with_it_and_another_attempt_has_new_ones() {
+fn questions_end_with_their_process() {
     let (mut world, conn, process) = with(r#","on_question":"wait","retry":"auto""#);
     ask(&mut world, process, asking(QuestionKind::Approval));
     world.exit(process, Exit::Signal(9));
@@ -428,7 +428,7 @@ fn a_process_that_dies_takes_its_questions_with_it_and_another_attempt_has_new_o
 }
 
 #[test]
-fn a_turn_that_ends_by_itself_or_withdraws_leaves_no_question_open() {
+fn questions_close_with_their_turn_or_when_withdrawn() {
     let (mut world, conn, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Text));
     let question = "w1".to_owned();
@@ -449,7 +449,7 @@ fn a_turn_that_ends_by_itself_or_withdraws_leaves_no_question_open() {
 }
 
 #[test]
-fn after_a_crash_open_questions_are_closed_before_the_final_line() {
+fn questions_of_a_crash_close_before_the_end() {
     for (more, end) in [("", "error interrupted"), (r#","retry":"auto""#, "")] {
         let (mut world, _, process) = with(&format!("{WAIT}{more}"));
         ask(&mut world, process, asking(QuestionKind::Approval));
@@ -488,7 +488,7 @@ fn after_a_crash_open_questions_are_closed_before_the_final_line() {
 }
 
 #[test]
-fn a_turn_that_waits_for_an_answer_is_not_called_stalled() {
+fn question_that_waits_is_no_stall() {
     let (mut world, conn, process) = with(WAIT);
     world.pass(Duration::from_secs(300));
     ask(&mut world, process, asking(QuestionKind::Approval));
@@ -503,7 +503,7 @@ fn a_turn_that_waits_for_an_answer_is_not_called_stalled() {
 }
 
 #[test]
-fn an_agent_can_not_answer_from_inside_its_worker() {
+fn answer_from_inside_a_worker_is_refused() {
     let (mut world, _, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));
     let inside = world.connect();
@@ -517,7 +517,7 @@ fn an_agent_can_not_answer_from_inside_its_worker() {
 }
 
 #[test]
-fn a_question_outside_of_any_turn_is_dismissed_without_a_line() {
+fn question_outside_any_turn_is_dismissed_silently() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
     let before = world.told_to(conn).len();
@@ -527,7 +527,7 @@ fn a_question_outside_of_any_turn_is_dismissed_without_a_line() {
 }
 
 #[test]
-fn a_late_answer_is_the_same_after_a_restart() {
+fn answer_too_late_is_same_after_restart() {
     let (mut world, _, process) = with(WAIT);
     ask(&mut world, process, asking(QuestionKind::Approval));
     let other = world.connect();

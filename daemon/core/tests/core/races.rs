@@ -42,7 +42,7 @@ fn all(world: &mut World) {
 const DISPATCH_Y: &str = r#"{"type":"dispatch","jobs":[{"text":"a","session":"y"}]}"#;
 
 #[test]
-fn requests_behind_a_dispatch_find_the_sessions_that_it_did_not_look_up() {
+fn dispatch_lets_requests_behind_it_load_sessions() {
     let mut world = stored(&["x", "z", "w"]);
     let conn = world.connect();
     world.request(conn, 1, DISPATCH_Y);
@@ -65,7 +65,7 @@ fn requests_behind_a_dispatch_find_the_sessions_that_it_did_not_look_up() {
 }
 
 #[test]
-fn a_session_that_leaves_memory_while_others_are_looked_up_keeps_its_agent() {
+fn session_unloaded_during_a_lookup_keeps_its_agent() {
     let mut world = stored(&[]);
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"send","text":"a","agent":"one"}"#);
@@ -83,7 +83,7 @@ fn a_session_that_leaves_memory_while_others_are_looked_up_keeps_its_agent() {
 }
 
 #[test]
-fn a_send_right_behind_a_look_at_its_session_finds_it() {
+fn send_right_behind_a_lookup_finds_its_session() {
     let mut world = stored(&["x"]);
     let (first, second) = (world.connect(), world.connect());
     world.request(first, 1, r#"{"type":"session.resume","session":"x"}"#);
@@ -93,7 +93,7 @@ fn a_send_right_behind_a_look_at_its_session_finds_it() {
 }
 
 #[test]
-fn a_turn_for_a_session_that_is_just_being_closed_is_refused_or_runs() {
+fn send_during_session_close_is_refused_or_runs() {
     let mut world = stored(&["x"]);
     let (first, second) = (world.connect(), world.connect());
     world.request(first, 1, r#"{"type":"session.close","session":"x"}"#);
@@ -112,7 +112,7 @@ fn a_turn_for_a_session_that_is_just_being_closed_is_refused_or_runs() {
 }
 
 #[test]
-fn a_close_that_was_refused_leaves_the_session_usable() {
+fn session_close_refused_leaves_it_usable() {
     let mut world = stored(&["x"]);
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"session.close","session":"x"}"#);
@@ -135,7 +135,7 @@ fn a_close_that_was_refused_leaves_the_session_usable() {
 }
 
 #[test]
-fn a_session_made_by_two_at_once_is_made_once() {
+fn session_new_by_two_makes_one() {
     let mut world = stored(&[]);
     let (first, second) = (world.connect(), world.connect());
     world.request(first, 1, r#"{"type":"send","text":"a","session":"x"}"#);
@@ -154,7 +154,7 @@ fn a_session_made_by_two_at_once_is_made_once() {
 }
 
 #[test]
-fn jobs_of_jobs_are_counted_when_those_above_have_ended() {
+fn delegation_depth_counts_ended_parents() {
     let (mut world, _, mut process) = running();
     for depth in 1..=3 {
         let child = world.connect();
@@ -174,7 +174,7 @@ fn jobs_of_jobs_are_counted_when_those_above_have_ended() {
 }
 
 #[test]
-fn a_collect_of_anothers_jobs_goes_on_when_the_answer_has_only_some() {
+fn collect_goes_on_after_a_partial_answer() {
     let mut world = stored(&[]);
     let jobs = [world.neighbour_accepts("a"), world.neighbour_accepts("b")];
     let conn = world.connect();
@@ -200,7 +200,7 @@ fn a_collect_of_anothers_jobs_goes_on_when_the_answer_has_only_some() {
 }
 
 #[test]
-fn who_collects_a_job_that_is_lost_is_cut_off() {
+fn collect_of_a_lost_job_is_cut_off() {
     let (mut world, _, process) = running();
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"collect","jobs":["j1"]}"#);
@@ -222,7 +222,7 @@ fn long_question() -> Asking {
 }
 
 #[test]
-fn an_agent_that_asks_and_notes_without_end_is_ended() {
+fn output_limit_counts_questions_and_notes() {
     for asks in [true, false] {
         let (mut world, conn, process) = running();
         let turn = world.processes[&process].turns[0];
@@ -249,7 +249,7 @@ fn an_agent_that_asks_and_notes_without_end_is_ended() {
 }
 
 #[test]
-fn an_abort_counts_while_a_send_waits_for_a_recovery() {
+fn abort_counts_for_a_send_awaiting_recovery() {
     let mut world = stored(&[]);
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"send","text":"a","session":"warm"}"#);
@@ -272,7 +272,7 @@ fn an_abort_counts_while_a_send_waits_for_a_recovery() {
 }
 
 #[test]
-fn a_reader_whose_history_is_forgotten_under_it_is_told_so() {
+fn reader_whose_history_is_pruned_is_told() {
     let (mut world, _, process) = running();
     world.end_turn(process);
     let sender = world.connect();
@@ -289,7 +289,7 @@ fn a_reader_whose_history_is_forgotten_under_it_is_told_so() {
 }
 
 #[test]
-fn store_in_doubt_cuts_off_only_who_cant_know() {
+fn store_in_doubt_cuts_off_the_unsure() {
     let wait = r#","on_question":"wait""#;
     let mut world = World::new(settings());
     let sender = world.connect();
@@ -351,7 +351,7 @@ fn store_in_doubt_cuts_off_only_who_cant_know() {
 }
 
 #[test]
-fn a_turn_whose_time_is_over_when_its_process_dies_before_it_begins_expires() {
+fn expired_turn_ends_when_its_process_dies_first() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let send = r#"{"type":"send","text":"a","session":"x","expires":5}"#;
@@ -369,7 +369,7 @@ fn a_turn_whose_time_is_over_when_its_process_dies_before_it_begins_expires() {
 }
 
 #[test]
-fn a_new_spare_waits_for_the_turn_that_took_the_last_one_but_not_for_long() {
+fn spare_waits_briefly_for_the_turn_before() {
     let mut settings = settings();
     settings.agents.get_mut("one").unwrap().warm = 1;
     let mut world = World::new(settings);
@@ -399,7 +399,7 @@ fn a_new_spare_waits_for_the_turn_that_took_the_last_one_but_not_for_long() {
 }
 
 #[test]
-fn turns_that_begin_one_after_the_other_do_not_put_a_spare_off_for_ever() {
+fn spare_is_not_put_off_for_ever() {
     let mut settings = settings();
     settings.agents.get_mut("one").unwrap().warm = 1;
     let mut world = World::new(settings);
@@ -423,7 +423,7 @@ fn turns_that_begin_one_after_the_other_do_not_put_a_spare_off_for_ever() {
 }
 
 #[test]
-fn pins_that_a_program_refuses_fail_their_turns_at_once_and_nothing_else() {
+fn pins_refused_fail_only_their_turns() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let send = |world: &mut World, id: u64, pins: &str| {
@@ -460,7 +460,7 @@ fn pins_that_a_program_refuses_fail_their_turns_at_once_and_nothing_else() {
 }
 
 #[test]
-fn a_process_that_was_up_with_its_pins_is_started_again() {
+fn pins_that_once_worked_are_started_again() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let line = r#"{"type":"send","agent":"one","text":"hi","session":"main","model":"m"}"#;
@@ -478,7 +478,7 @@ fn a_process_that_was_up_with_its_pins_is_started_again() {
 }
 
 #[test]
-fn pins_that_no_process_comes_up_with_break_their_session_only_and_can_be_changed() {
+fn pins_that_fail_break_only_their_session() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let send = |world: &mut World, id: u64, session: &str| {
@@ -509,7 +509,7 @@ fn pins_that_no_process_comes_up_with_break_their_session_only_and_can_be_change
 }
 
 #[test]
-fn a_program_that_never_gets_ready_is_given_up_however_long_it_may_take() {
+fn breaker_opens_for_a_program_never_ready() {
     let mut settings = settings();
     let slow = Duration::from_secs(61);
     let agent = settings.agents.get_mut("one").unwrap();

@@ -286,7 +286,7 @@ fn lost_prompts_end_with_what_is_true() {
 }
 
 #[test]
-fn an_interrupted_turn_keeps_its_text_and_holds_those_behind_it() {
+fn interrupted_turn_keeps_text_and_holds_queue() {
     let mut state = State::new(settings());
     let texts = vec![MessageText {
         message: 0,
@@ -337,7 +337,7 @@ fn an_interrupted_turn_keeps_its_text_and_holds_those_behind_it() {
 
 /// PROTOCOL.md allows 10,000 waiting turns; a store may hold more of an older daemon.
 #[test]
-fn a_hundred_thousand_unfinished_jobs_are_taken_over_in_time_that_grows_with_their_number() {
+fn recovery_takes_linear_time_in_jobs() {
     let take = |count: u64| {
         let rows = (1..=count).map(|number| {
             let session = format!("s{}", number % 1000);

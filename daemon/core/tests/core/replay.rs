@@ -18,7 +18,7 @@ fn keyed() -> (World, agentd_core::ids::ConnId, crate::scenarios::ProcessId) {
 }
 
 #[test]
-fn a_key_is_answered_by_its_job_while_it_runs_from_the_beginning_and_without_a_gap() {
+fn key_replays_a_running_job_without_gaps() {
     let (mut world, _, process) = keyed();
     say(&mut world, process, "hel");
     let late = world.connect();
@@ -60,7 +60,7 @@ fn fifty_callers_with_one_key_are_one_job() {
 }
 
 #[test]
-fn a_known_key_is_answered_whatever_stands_against_new_work() {
+fn key_is_answered_when_new_work_is_refused() {
     let (mut world, conn, process) = keyed();
     world.end_turn(process);
     world.request(conn, 3, r#"{"type":"daemon.stop"}"#);
@@ -81,7 +81,7 @@ fn a_known_key_is_answered_whatever_stands_against_new_work() {
 }
 
 #[test]
-fn a_key_of_a_job_of_a_crash_looped_agent_is_answered_by_that_job() {
+fn key_is_answered_for_a_crash_looped_agent() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, KEYED);
@@ -133,7 +133,7 @@ fn a_key_outlives_a_crash() {
 }
 
 #[test]
-fn a_known_key_is_answered_while_nothing_can_be_written() {
+fn key_is_answered_while_nothing_is_written() {
     let (mut world, _, process) = keyed();
     world.end_turn(process);
     world.prompt_store = false;
@@ -149,7 +149,7 @@ fn a_known_key_is_answered_while_nothing_can_be_written() {
 }
 
 #[test]
-fn who_waits_for_a_store_in_doubt_is_let_go_and_finds_the_job_by_its_key() {
+fn key_finds_the_job_after_a_doubt() {
     let (mut world, _, process) = running();
     world.end_turn(process);
     world.prompt_store = false;

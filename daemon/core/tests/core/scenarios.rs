@@ -58,7 +58,7 @@ fn a_send_is_accepted_runs_streams_and_ends() {
 }
 
 #[test]
-fn a_warm_worker_takes_the_turn_with_its_acceptance() {
+fn warm_worker_takes_a_turn_with_acceptance() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
     world.request(
@@ -76,7 +76,7 @@ fn a_warm_worker_takes_the_turn_with_its_acceptance() {
 }
 
 #[test]
-fn an_agent_that_streams_nothing_gives_its_text_as_one_delta_that_is_not_native() {
+fn final_text_alone_is_one_delta_not_native() {
     let (mut world, conn, process) = running();
     let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
     let outcome = Outcome {
@@ -102,7 +102,7 @@ fn an_agent_that_streams_nothing_gives_its_text_as_one_delta_that_is_not_native(
 }
 
 #[test]
-fn a_worker_that_dies_in_a_turn_gives_one_error_with_its_reason_and_the_next_send_works() {
+fn worker_death_in_a_turn_is_one_error() {
     let (mut world, conn, process) = running();
     say(&mut world, process, "half");
     world.exit(process, Exit::Signal(9));
@@ -138,7 +138,7 @@ fn a_worker_that_dies_in_a_turn_gives_one_error_with_its_reason_and_the_next_sen
 }
 
 #[test]
-fn a_key_that_comes_again_hears_the_same_job_and_nothing_runs_twice() {
+fn key_sent_again_runs_nothing_twice() {
     let (mut world, conn, process) = running();
     let send = r#"{"type":"send","text":"x","session":"main","idempotency_key":"k"}"#;
     world.end_turn(process);
@@ -173,7 +173,7 @@ fn a_key_that_comes_again_hears_the_same_job_and_nothing_runs_twice() {
 }
 
 #[test]
-fn lines_of_a_later_unnamed_send_wait_for_the_earlier_ones_final_line() {
+fn unnamed_sends_get_their_lines_in_order() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(
@@ -213,7 +213,7 @@ fn lines_of_a_later_unnamed_send_wait_for_the_earlier_ones_final_line() {
 }
 
 #[test]
-fn an_abort_settles_the_turn_and_a_late_answer_never_becomes_the_next_jobs() {
+fn abort_keeps_late_output_from_next_turn() {
     let (mut world, conn, process) = running();
     say(&mut world, process, "so far");
     world.request(conn, 2, r#"{"type":"abort"}"#);
@@ -239,7 +239,7 @@ fn an_abort_settles_the_turn_and_a_late_answer_never_becomes_the_next_jobs() {
 }
 
 #[test]
-fn a_turn_that_will_not_settle_has_its_process_asked_terminated_and_killed() {
+fn abort_that_is_ignored_escalates_to_kill() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, r#"{"type":"abort"}"#);
     for stage in ["Ask", "Term", "Kill"] {
@@ -270,7 +270,7 @@ fn over_its_time() -> (World, ConnId, ProcessId) {
 }
 
 #[test]
-fn a_turn_over_its_time_ends_as_timeout_with_the_text_so_far() {
+fn timeout_ends_a_turn_with_its_text() {
     let (mut world, conn, process) = over_its_time();
     world.end_turn(process);
     let last = world.clients[&conn].lines.last().unwrap();
@@ -293,7 +293,7 @@ fn abort_of_a_settling_turn_cancels_it() {
 }
 
 #[test]
-fn a_crash_loop_opens_the_breaker_and_a_restart_resets_it() {
+fn breaker_opens_in_crash_loop_restart_resets() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"send","text":"x"}"#);
@@ -338,7 +338,7 @@ fn a_permanent_exit_is_not_tried_again() {
 }
 
 #[test]
-fn turns_behind_a_dead_one_are_held_and_a_new_one_runs_ahead_of_them() {
+fn held_turns_are_overtaken_by_new_ones() {
     let (mut world, conn, process) = running();
     world.request(
         conn,
@@ -363,7 +363,7 @@ fn turns_behind_a_dead_one_are_held_and_a_new_one_runs_ahead_of_them() {
 }
 
 #[test]
-fn a_session_is_made_once_and_another_agent_for_it_is_a_conflict() {
+fn session_of_another_agent_is_a_conflict() {
     let (mut world, conn, _) = running();
     world.request(
         conn,
@@ -386,7 +386,7 @@ fn a_session_is_made_once_and_another_agent_for_it_is_a_conflict() {
 }
 
 #[test]
-fn limits_refuse_with_queue_full_and_nothing_is_run() {
+fn limits_refuse_with_queue_full() {
     let (mut world, conn, _) = running();
     for id in 2..=64 {
         world.request(conn, id, r#"{"type":"send","text":"x","session":"main"}"#);

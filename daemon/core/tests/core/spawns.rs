@@ -55,7 +55,7 @@ fn there_after(world: &mut World, conn: ConnId, id: u64) -> (WorkerId, Generatio
 }
 
 #[test]
-fn a_directory_that_is_gone_ends_its_sessions_turns_and_counts_against_nobody() {
+fn cwd_that_is_gone_blames_nobody() {
     for agent in ["turn", "one", "many"] {
         let mut world = World::new(settings());
         let conn = world.connect();
@@ -88,7 +88,7 @@ fn a_directory_that_is_gone_ends_its_sessions_turns_and_counts_against_nobody() 
 }
 
 #[test]
-fn a_command_that_is_one_turn_never_runs_for_nothing() {
+fn one_turn_command_never_runs_for_nothing() {
     let mut world = World::new(settings());
     let conn = world.connect();
     for id in 1..4 {
@@ -140,7 +140,7 @@ fn turn_in(world: &mut World, id: u64, cwd: &str) {
 }
 
 #[test]
-fn a_spare_is_where_its_agent_was_used_last() {
+fn spare_is_where_its_agent_ran_last() {
     let mut world = with_a_spare();
     turn_in(&mut world, 1, "/p");
     assert_eq!(dirs(&world), ["/p", "/p"], "the home's made way");
@@ -173,7 +173,7 @@ fn a_spare_is_where_its_agent_was_used_last() {
 }
 
 #[test]
-fn a_spare_whose_directory_is_gone_is_started_in_the_home_and_without_one_not_at_all() {
+fn spare_falls_back_to_home_or_nowhere() {
     let mut world = with_a_spare();
     turn_in(&mut world, 1, "/gone");
     let spare = *world
@@ -203,7 +203,7 @@ fn a_spare_whose_directory_is_gone_is_started_in_the_home_and_without_one_not_at
 }
 
 #[test]
-fn a_turn_that_a_process_is_started_for_is_a_miss_and_any_other_a_hit() {
+fn pool_miss_is_a_process_started_for_it() {
     for (agent, expected) in [("many", [2, 1]), ("one", [2, 1])] {
         let mut world = World::new(settings());
         let conn = world.connect();
@@ -222,7 +222,7 @@ fn a_turn_that_a_process_is_started_for_is_a_miss_and_any_other_a_hit() {
 }
 
 #[test]
-fn a_process_that_is_one_turn_gets_no_other_before_its_exit_is_known() {
+fn one_turn_process_gets_no_second_turn() {
     let mut world = World::new(settings());
     let conn = world.connect();
     for id in [1, 2] {

@@ -21,7 +21,7 @@ fn steered(world: &mut World, process: ProcessId, nth: usize, steering: Steering
 }
 
 #[test]
-fn a_word_is_answered_when_the_agent_has_taken_it() {
+fn steer_is_answered_when_it_is_taken() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, r#"{"type":"steer","text":"left"}"#);
     world.request(conn, 3, r#"{"type":"steer","job":"j1","text":"right"}"#);
@@ -116,7 +116,7 @@ fn messages_without_end_leave_room_for_their_line() {
 }
 
 #[test]
-fn a_word_for_nothing_in_flight_is_refused_with_the_reason() {
+fn steer_with_no_turn_in_flight_is_refused() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"steer","text":"x"}"#);
@@ -151,7 +151,7 @@ fn a_word_for_nothing_in_flight_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_word_before_the_turns_first_byte_waits_for_it() {
+fn steer_waits_for_the_turns_first_byte() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
     world.prompt_store = false;
@@ -175,7 +175,7 @@ fn a_word_before_the_turns_first_byte_waits_for_it() {
 }
 
 #[test]
-fn an_agent_that_can_not_be_steered_is_not_told() {
+fn steer_is_refused_where_agents_cannot() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"send","text":"x","agent":"turn"}"#);
@@ -184,7 +184,7 @@ fn an_agent_that_can_not_be_steered_is_not_told() {
 }
 
 #[test]
-fn words_are_bounded_and_who_leaves_hears_nothing() {
+fn steers_are_bounded_and_leavers_hear_nothing() {
     let (mut world, conn, process) = running();
     let other = world.connect();
     for id in 1..=17 {
@@ -198,7 +198,7 @@ fn words_are_bounded_and_who_leaves_hears_nothing() {
 }
 
 #[test]
-fn a_process_that_kept_a_word_for_later_is_replaced_before_the_next_turn() {
+fn steer_kept_too_long_replaces_its_process() {
     let mut world = World::new(settings());
     let conn = world.connect();
     let send = r#"{"type":"send","text":"x","session":"main","agent":"one"}"#;
@@ -227,7 +227,7 @@ fn a_process_that_kept_a_word_for_later_is_replaced_before_the_next_turn() {
 }
 
 #[test]
-fn a_session_between_turns_is_shortened_and_its_next_turn_waits() {
+fn compact_makes_the_next_turn_wait() {
     let (mut world, conn, process) = running();
     world.request(conn, 2, r#"{"type":"compact"}"#);
     assert_eq!(last(&world, conn), "2:error session-busy");
@@ -273,7 +273,7 @@ fn what_can_not_be_shortened_says_why() {
 }
 
 #[test]
-fn a_process_that_dies_or_never_answers_while_it_compacts_ends_the_request() {
+fn compact_ends_with_its_process_or_timeout() {
     let (mut world, conn, process) = running();
     world.end_turn(process);
     world.request(conn, 2, r#"{"type":"compact"}"#);
@@ -302,7 +302,7 @@ fn prompt_model(world: &World, job: u64) -> String {
 }
 
 #[test]
-fn a_model_counts_for_turns_accepted_after_it_and_the_answer_names_what_is_in_force() {
+fn set_model_counts_for_later_turns() {
     let mut settings = settings();
     settings.agents.get_mut("many").unwrap().provider = Some("p0".to_owned());
     let mut world = World::new(settings);
@@ -355,7 +355,7 @@ fn a_model_counts_for_turns_accepted_after_it_and_the_answer_names_what_is_in_fo
 }
 
 #[test]
-fn an_agent_that_takes_its_model_at_its_start_gets_a_new_process_or_refuses() {
+fn set_model_replaces_the_process_or_refuses() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(
@@ -419,7 +419,7 @@ fn an_agent_that_takes_its_model_at_its_start_gets_a_new_process_or_refuses() {
 }
 
 #[test]
-fn a_model_for_a_session_that_was_never_made_is_refused() {
+fn set_model_of_no_session_is_refused() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.prompt_store = false;

@@ -22,7 +22,7 @@ fn asleep(world: &mut World, duration: Duration) {
 }
 
 #[test]
-fn a_turn_starts_at_its_time_and_does_not_stand_in_the_way_until_then() {
+fn start_at_delays_only_its_own_turn() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, LATER);
@@ -39,7 +39,7 @@ fn a_turn_starts_at_its_time_and_does_not_stand_in_the_way_until_then() {
 }
 
 #[test]
-fn a_jump_of_the_wall_clock_neither_starts_nor_ends_a_waiting_turn() {
+fn wall_clock_jumps_change_no_waiting_turn() {
     let (mut world, conn, process) = running();
     world.request(
         conn,
@@ -83,7 +83,7 @@ fn suspend_counts_as_waiting_but_not_as_running() {
 }
 
 #[test]
-fn after_a_reboot_the_wall_clock_counts_and_within_a_boot_it_does_not() {
+fn wall_clock_counts_only_after_a_reboot() {
     for (reboot, expired) in [(true, true), (false, false)] {
         let (mut world, conn, _) = running();
         let line = r#"{"type":"send","text":"waits","session":"other","agent":"one","expires":60}"#;
@@ -107,7 +107,7 @@ fn after_a_reboot_the_wall_clock_counts_and_within_a_boot_it_does_not() {
 }
 
 #[test]
-fn a_turn_for_later_is_still_for_later_after_a_crash() {
+fn start_at_survives_a_crash() {
     let mut world = World::new(settings());
     let conn = world.connect();
     world.request(conn, 1, LATER);
@@ -121,7 +121,7 @@ fn a_turn_for_later_is_still_for_later_after_a_crash() {
 }
 
 #[test]
-fn a_turn_for_later_can_be_aborted_alone_and_with_what_waits_in_its_session() {
+fn start_at_turn_can_be_aborted() {
     for (line, id) in [
         (r#"{"type":"abort","job":"j1"}"#, 2),
         (r#"{"type":"abort","session":"s","queued":true}"#, 3),
