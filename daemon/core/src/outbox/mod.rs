@@ -77,6 +77,15 @@ impl Outbox {
         self.push(Effect::Log(Box::new(Entry { about, what })));
     }
 
+    /// What is found under an id that must be there. If it isn't, that is logged as above.
+    #[track_caller]
+    pub(crate) fn expected<T>(&mut self, id: impl Into<Dangling>, found: Option<T>) -> Option<T> {
+        if found.is_none() {
+            self.dangling(id);
+        }
+        found
+    }
+
     pub(crate) fn set(&mut self, timer: Timer, at: Duration) {
         self.timers.set(timer, at);
     }

@@ -37,11 +37,13 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn get(&self, conn: &ConnId) -> Option<&Conn> {
+    /// A connection, unless it has gone meanwhile: then nobody there hears what was asked for.
+    pub(crate) fn connected(&self, conn: &ConnId) -> Option<&Conn> {
         self.conns.get(conn)
     }
 
-    pub(crate) fn get_mut(&mut self, conn: &ConnId) -> Option<&mut Conn> {
+    /// The same, to change it.
+    pub(crate) fn connected_mut(&mut self, conn: &ConnId) -> Option<&mut Conn> {
         self.conns.get_mut(conn)
     }
 

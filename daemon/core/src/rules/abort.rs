@@ -81,7 +81,7 @@ impl State {
         let name = match named {
             (Some(_), _) => None,
             (None, Some(session)) => Some(session.to_owned()),
-            (None, None) => self.peers.get(&conn)?.loading.clone(),
+            (None, None) => self.peers.connected(&conn)?.loading.clone(),
         };
         name.filter(|name| self.sessions.is_loading(name))
     }
@@ -202,7 +202,7 @@ impl State {
     /// The send that this connection made under an id: its `abort` may be under the same. Without a
     /// turn, if that one ends just now, or has: it means no other.
     fn send_under(&self, conn: ConnId, id: &Id) -> Option<Option<TurnId>> {
-        let known = self.peers.get(&conn)?;
+        let known = self.peers.connected(&conn)?;
         let follows = known.follows.values();
         let followed = follows.filter(|follow| follow.id.as_ref() == Some(id));
         let turns = followed.filter_map(|follow| self.jobs.numbered(follow.job));
@@ -255,7 +255,7 @@ impl State {
             }
             return Ok(turns);
         }
-        if let Some(last) = self.peers.get(&conn).and_then(|conn| conn.last_send) {
+        if let Some(last) = self.peers.connected(&conn).and_then(|conn| conn.last_send) {
             return Ok(Some(last).into_iter().filter(live).collect());
         }
         let mut all = self

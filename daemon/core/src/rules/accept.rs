@@ -60,7 +60,7 @@ impl State {
         let Some(turn) = self.make_pending(Some(waiter), given, placing) else {
             return;
         };
-        if let Some(known) = self.peers.get_mut(&conn) {
+        if let Some(known) = self.peers.connected_mut(&conn) {
             known.pending.insert(turn);
             known.last_send = Some(turn);
         }
@@ -84,7 +84,8 @@ impl State {
         // Without a key nothing is ever compared with it.
         let hashed = (given.idempotency_key.as_ref()).map(|_key| request::hashed(&given));
         let depth = placing.parent.map_or(0, |parent| self.depth(parent)) + 1;
-        let session = self.sessions.get_mut(&placing.session)?;
+        let session = self.sessions.get_mut(&placing.session);
+        let session = self.outbox.expected(placing.session, session)?;
         let agent = self.settings.agents.get(&session.agent)?;
         let mut send = Box::new(given);
         let pins = in_force(&send, session, agent);
@@ -155,7 +156,7 @@ impl State {
                 None
             };
             if placed.is_none()
-                && let Some(job) = self.jobs.get_mut(turn)
+                && let Some(job) = self.outbox.expected(*turn, self.jobs.get_mut(turn))
             {
                 job.given = None;
             }
@@ -257,7 +258,7 @@ impl State {
                 .and_then(|turn| self.jobs.get(turn)?.sender.as_ref())
                 .map(|sender| sender.conn),
         };
-        let conn = conn.and_then(|conn| self.peers.get(&conn));
+        let conn = conn.and_then(|conn| self.peers.connected(&conn));
         let client = conn.and_then(|conn| conn.client.as_deref());
         self.counters.sent_by(client, new as u64);
     }
@@ -286,7 +287,8 @@ impl State {
             self.jobs.lighter(turn, budget::until_stored(new));
         }
         self.sessions.name(session, &session_name);
-        if let Some(known) = self.sessions.get_mut(&session) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(known) = self.outbox.expected(session, known) {
             (known.stored, known.leased) = (true, true);
         }
         if placed.is_none() {
@@ -306,7 +308,7 @@ impl State {
             drained: false,
         };
         if let Some(waiter) = sender {
-            if let Some(known) = self.peers.get_mut(&waiter.conn) {
+            if let Some(known) = self.peers.connected_mut(&waiter.conn) {
                 known.pending.remove(&turn);
             }
             self.sender_follows(&waiter, accepted.clone(), seq, Telling::First);
@@ -321,7 +323,7 @@ impl State {
         self.log_job(turn, What::Accepted);
         if cancelled {
             self.unplace(turn);
-            if let Some(job) = self.jobs.get_mut(&turn) {
+            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                 job.phase = Phase::Queued;
             }
             let cancelled = self.cancel(turn);
@@ -356,7 +358,8 @@ impl State {
             return;
         }
         job.phase = Phase::Queued;
-        if let Some(session) = self.sessions.get_mut(&job.session) {
+        let session = self.sessions.get_mut(&job.session);
+        if let Some(session) = self.outbox.expected(job.session, session) {
             session.queue.push_back(turn);
         }
         self.jobs.starts(turn);
@@ -422,14 +425,15 @@ impl State {
         self.unplace(turn);
         self.clear_timers(turn);
         let mut job = self.take_job(turn)?;
-        if let Some(session) = self.sessions.get_mut(&job.session) {
+        let session = self.sessions.get_mut(&job.session);
+        if let Some(session) = self.outbox.expected(job.session, session) {
             session.queue.retain(|other| *other != turn);
         }
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);
         self.peers.abort_resolved(turn, None);
         let waiter = *job.sender.take()?;
-        if let Some(conn) = self.peers.get_mut(&waiter.conn) {
+        if let Some(conn) = self.peers.connected_mut(&waiter.conn) {
             conn.pending.remove(&turn);
         }
         Some(waiter)

@@ -111,7 +111,8 @@ impl State {
         let token = self
             .outbox
             .commit(Awaiting::Answered(Box::new(answered)), vec![write]);
-        if let Some(job) = self.jobs.get_mut(&open.turn) {
+        let job = self.jobs.get_mut(&open.turn);
+        if let Some(job) = self.outbox.expected(open.turn, job) {
             job.out.push_back(Out::Numbered { token, body });
         }
     }

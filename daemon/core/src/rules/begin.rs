@@ -27,15 +27,17 @@ use crate::worker::{Failure, WorkerCommand};
 impl State {
     /// Binds a turn to a process that has room.
     pub(crate) fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
-        let session_id = self.jobs.get(&turn)?.session;
-        let slot = self.pool.get_mut(&worker)?;
+        let job = self.outbox.expected(turn, self.jobs.get(&turn))?;
+        let session_id = job.session;
+        let slot = self.outbox.expected(worker, self.pool.get_mut(&worker))?;
         slot.turns.insert(turn);
         slot.sessions.insert(session_id);
         let process = Process {
             worker,
             generation: slot.generation,
         };
-        let session = self.sessions.get_mut(&session_id)?;
+        let session = self.sessions.get_mut(&session_id);
+        let session = self.outbox.expected(session_id, session)?;
         session.slot = Some(worker);
         session.coming = false;
         session.current = Some(turn);
@@ -53,16 +55,18 @@ impl State {
         };
         let Some(process) = job.process() else { return };
         let session_id = job.session;
+        // The process may have died before a byte went to it.
         if let Some(slot) = self.pool.get_mut(&process.worker) {
             slot.turns.remove(&turn);
         }
-        if let Some(session) = self.sessions.get_mut(&session_id)
+        let session = self.sessions.get_mut(&session_id);
+        if let Some(session) = self.outbox.expected(session_id, session)
             && session.current == Some(turn)
         {
             session.current = None;
             session.queue.push_front(turn);
         }
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             job.phase = match &job.phase {
                 Phase::Pending { cancelled, .. } => Phase::Pending {
                     placed: None,
@@ -103,7 +107,8 @@ impl State {
             self.requeue_unstarted(turn);
             return;
         }
-        let Some((context, native)) = self.context_of(turn, process.worker) else {
+        let context = self.context_of(turn, process.worker);
+        let Some((context, native)) = self.outbox.expected(turn, context) else {
             return;
         };
         if let Some(failure) = self.unfit(turn, process.worker, context, &given) {
@@ -136,7 +141,8 @@ impl State {
         job.said.queued_for = self.now.mono.saturating_sub(job.accepted_at);
         job.said.progress_at = self.now.mono;
         session.open = true;
-        if let Some(slot) = self.pool.get(&process.worker) {
+        let slot = self.pool.get(&process.worker);
+        if let Some(slot) = self.outbox.expected(process.worker, slot) {
             session.last = slot.fit.pins().into();
         }
         session.lost |= context == Context::Lost;
@@ -155,7 +161,7 @@ impl State {
             self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
         }
         let Some(prompt) = prompt else { return };
-        if let Some(job) = self.jobs.get(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) {
             let started = What::Started {
                 attempt: job.attempt,
                 queued_ms: crate::text::millis(job.said.queued_for),
@@ -177,7 +183,9 @@ impl State {
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.
     fn count_process(&mut self, turn: TurnId, worker: WorkerId) {
-        let (Some(job), Some(slot)) = (self.jobs.get(&turn), self.pool.get_mut(&worker)) else {
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let slot = self.outbox.expected(worker, self.pool.get_mut(&worker));
+        let (Some(job), Some(slot)) = (job, slot) else {
             return;
         };
         let was_there = match slot.phase {
@@ -233,11 +241,8 @@ impl State {
     /// Names the session of a turn to an agent that keeps sessions by names that it is given: by one
     /// that it has never heard, as the session's own may have been another's before.
     fn make_native(&mut self, turn: TurnId) {
-        let Some((job, number)) = self
-            .jobs
-            .get(&turn)
-            .and_then(|job| Some((job, job.number?)))
-        else {
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let Some((job, number)) = job.and_then(|job| Some((job, job.number?))) else {
             return;
         };
         let session = job.session;

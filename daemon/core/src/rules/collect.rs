@@ -86,6 +86,7 @@ impl State {
                 }
             }
         }
+        // Its time may be over, or its connection gone, since the store was asked.
         let Some(collecting) = self.peers.collects().get(number) else {
             return;
         };

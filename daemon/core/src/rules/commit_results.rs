@@ -65,7 +65,7 @@ impl State {
                 for turn in held {
                     self.note_lost(turn, token);
                 }
-                if let Some(job) = self.jobs.get_mut(&turn) {
+                if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                     job.said.last = None;
                 }
                 self.lost_track(turn);
@@ -133,7 +133,7 @@ impl State {
                 }),
         );
         let follows = |conn: &ConnId| {
-            let known = self.peers.get(conn);
+            let known = self.peers.connected(conn);
             known.is_some_and(|known| !known.follows.is_empty())
         };
         waiting.retain(|conn| !follows(conn));
@@ -169,11 +169,12 @@ impl State {
         self.clear_timers(turn);
         self.forget_questions(turn);
         self.steers_too_late(turn);
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             job.phase = Phase::Finishing;
             job.out.clear();
         }
-        if let Some(known) = self.sessions.get_mut(&session) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(known) = self.outbox.expected(session, known) {
             known.queue.retain(|other| *other != turn);
             known.current.get_or_insert(turn);
         }
@@ -191,7 +192,7 @@ impl State {
 
     /// Ends a turn of which the store did not take something.
     pub(crate) fn finish_again(&mut self, turn: TurnId) {
-        let job = self.jobs.get_mut(&turn);
+        let job = self.outbox.expected(turn, self.jobs.get_mut(&turn));
         let Some(job) = job.filter(|job| job.said.last.is_none()) else {
             return;
         };
@@ -203,7 +204,7 @@ impl State {
 
     /// A note of a job was not stored: what is behind it goes on.
     fn note_lost(&mut self, turn: TurnId, token: Token) {
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             let is_it = |out: &Out| matches!(out, Out::Numbered { token: of, .. } if *of == token);
             job.out.retain(|out| !is_it(out));
         }

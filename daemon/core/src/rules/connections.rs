@@ -71,7 +71,7 @@ impl State {
             self.unfollow(conn, follow_id, follow.job);
         }
         for turn in gone.pending {
-            if let Some(job) = self.jobs.get_mut(&turn) {
+            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                 job.sender = None;
             }
         }
@@ -80,6 +80,7 @@ impl State {
         self.forget_asker(conn);
     }
 
+    /// Nobody is told more of a job there. It may be over: its followers outlive it while they read.
     pub(crate) fn unfollow(&mut self, conn: ConnId, follow: FollowId, job: JobId) {
         if let Some(job) = self.jobs.by_number_mut(job) {
             job.followers.remove(&(conn, follow));

@@ -50,7 +50,8 @@ impl State {
             Blame::Extra => count(self.pool.extra_of(name)),
             Blame::Sessions(at_fault) => {
                 for session in at_fault {
-                    if let Some(session) = self.sessions.get_mut(session) {
+                    let known = self.sessions.get_mut(session);
+                    if let Some(session) = self.outbox.expected(*session, known) {
                         count(&mut session.health);
                     }
                 }

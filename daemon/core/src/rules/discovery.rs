@@ -85,7 +85,7 @@ impl State {
             return self.refuse(conn, id, rejected);
         }
         self.look_for_agents();
-        if let Some(known) = self.peers.get_mut(&conn) {
+        if let Some(known) = self.peers.connected_mut(&conn) {
             known.loading = Some(WAITING.to_owned());
         }
         let parked = Parked {
@@ -151,7 +151,7 @@ impl State {
                         self.fail(turn, failure.clone());
                         continue;
                     }
-                    if let Some(job) = self.jobs.get_mut(&turn) {
+                    if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                         job.attempt = job.attempt.saturating_sub(1);
                     }
                     self.run_again(turn);

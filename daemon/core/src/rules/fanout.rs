@@ -46,8 +46,9 @@ enum Passed {
 }
 
 impl State {
+    /// A connection's subscription, unless it ended, or the connection has gone meanwhile.
     fn subscription_mut(&mut self, conn: ConnId) -> Option<&mut Subscription> {
-        self.peers.get_mut(&conn)?.subscription.as_mut()
+        self.peers.connected_mut(&conn)?.subscription.as_mut()
     }
 
     /// A numbered line of a job is durable: it is sent to every subscriber whose next one it is.
@@ -65,7 +66,8 @@ impl State {
         happened: Happened,
     ) {
         let wanted = self.hears(conn, turn);
-        let Some(number) = self.jobs.get(&turn).and_then(|job| job.number) else {
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let Some(number) = job.and_then(|job| job.number) else {
             return;
         };
         let Some(subscription) = self.subscription_mut(conn) else {
@@ -112,7 +114,7 @@ impl State {
     pub(crate) fn listeners(&self, turn: TurnId) -> Vec<(ConnId, Position)> {
         let number = self.jobs.get(&turn).and_then(|job| job.number);
         let listens = |conn: &ConnId| {
-            let subscription = self.peers.get(conn)?.subscription.as_ref()?;
+            let subscription = self.peers.connected(conn)?.subscription.as_ref()?;
             if subscription.place != Place::Live || !self.hears(*conn, turn) {
                 return None;
             }
@@ -131,7 +133,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return false;
         };
-        let (Some(number), Some(known)) = (job.number, self.peers.get(&conn)) else {
+        let (Some(number), Some(known)) = (job.number, self.peers.connected(&conn)) else {
             return false;
         };
         let session = self.sessions.get(&job.session);
@@ -143,7 +145,7 @@ impl State {
     /// Gives a subscriber that is behind what it misses, from the store where need be.
     pub(crate) fn resume_subscription(&mut self, conn: ConnId) {
         let last = self.counters.last_seq;
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         let Some(subscription) = &mut known.subscription else {
@@ -277,7 +279,7 @@ impl State {
 
     /// Sends a line of the log.
     fn tell_logged(&mut self, conn: ConnId, line: &LogLine) -> Passed {
-        let Some(known) = self.peers.get(&conn) else {
+        let Some(known) = self.peers.connected(&conn) else {
             return Passed::NotYet;
         };
         let Some(subscription) = &known.subscription else {
@@ -304,7 +306,7 @@ impl State {
 
     /// Sends a portion of a job's text, whose rest comes before its final line.
     fn tell_portion(&mut self, conn: ConnId, job: JobId, portion: &[TextPiece]) {
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         let sends = known.sends(job);
@@ -328,7 +330,7 @@ impl State {
     }
 
     fn passed(&mut self, conn: ConnId, seq: u64, ended: Option<JobId>) -> Passed {
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return Passed::NotYet;
         };
         if let Some(subscription) = &mut known.subscription {
@@ -370,7 +372,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return Passed::NotYet;
         };
-        let (Some(number), Some(known)) = (job.number, self.peers.get(&conn)) else {
+        let (Some(number), Some(known)) = (job.number, self.peers.connected(&conn)) else {
             return Passed::NotYet;
         };
         let texts = known.subscription.as_ref().map(|sub| &sub.texts);

@@ -36,7 +36,7 @@ use crate::worker::{Failure, Json, Outcome, WorkerCommand};
 impl State {
     /// Cancels a job; `None` if its final line is already on its way.
     pub(crate) fn cancel(&mut self, turn: TurnId) -> Option<JobId> {
-        let job = self.jobs.get_mut(&turn)?;
+        let job = self.outbox.expected(turn, self.jobs.get_mut(&turn))?;
         let number = job.number?;
         match &mut job.phase {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
@@ -138,7 +138,8 @@ impl State {
     }
 
     pub(crate) fn complete(&mut self, turn: TurnId, stop: Stop, outcome: Outcome) {
-        let Some(turn_facts) = self.facts(turn, outcome) else {
+        let turn_facts = self.facts(turn, outcome);
+        let Some(turn_facts) = self.outbox.expected(turn, turn_facts) else {
             return;
         };
         let end = if stop == Stop::Cancelled {
@@ -161,7 +162,8 @@ impl State {
     }
 
     pub(crate) fn fail_with(&mut self, turn: TurnId, failure: Failure, outcome: Outcome) {
-        let Some(turn_facts) = self.facts(turn, outcome) else {
+        let turn_facts = self.facts(turn, outcome);
+        let Some(turn_facts) = self.outbox.expected(turn, turn_facts) else {
             return;
         };
         let end = match failure.code {
@@ -273,7 +275,8 @@ impl State {
             .map(|at| self.now.mono.saturating_sub(at));
         let worker = job.process().map(|process| process.worker);
         self.log_end(turn, &line, millis(took.unwrap_or_default()));
-        if let Some(slot) = worker.and_then(|worker| self.pool.get_mut(&worker)) {
+        let slot = worker.map(|worker| (worker, self.pool.get_mut(&worker)));
+        if let Some(slot) = slot.and_then(|(worker, slot)| self.outbox.expected(worker, slot)) {
             match line {
                 Line::Error(_) => slot.tally.failed(took),
                 _ => slot.tally.ended(took),
@@ -317,7 +320,7 @@ impl State {
         let held = notes.iter().map(|(turn, ..)| *turn).collect();
         let token = self.outbox.commit(Awaiting::Finish { turn, held }, writes);
         for (turn, _, body) in notes {
-            if let Some(job) = self.jobs.get_mut(&turn) {
+            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                 job.phase = Phase::Held;
                 job.out.push_back(Out::Numbered { token, body });
             }
@@ -388,11 +391,9 @@ impl State {
 
     pub(crate) fn remove_job(&mut self, turn: TurnId) {
         self.clear_timers(turn);
-        let Some(_job) = self.take_job(turn) else {
-            return self.outbox.dangling(turn);
-        };
         self.forget_questions(turn);
         self.steers_too_late(turn);
+        let _job = self.take_job(turn);
     }
 
     /// A worker has ended a turn: it is free for the next one.

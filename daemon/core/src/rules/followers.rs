@@ -30,7 +30,7 @@ pub(crate) enum Reader {
 impl State {
     /// Queues a line of a job behind those before it.
     pub(crate) fn say(&mut self, turn: TurnId, line: &Line) {
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             job.out.push_back(Out::Plain(line.body()));
             self.flow(turn);
         }
@@ -40,24 +40,21 @@ impl State {
     pub(crate) fn say_numbered(&mut self, turn: TurnId, line: &Line) {
         // The text before it is durable when it is.
         self.flush_some_text(turn, usize::MAX);
-        let Some((job, of)) = self.jobs.get(&turn).and_then(|job| {
-            let number = job.number?;
-            Some((number, job.process()))
-        }) else {
-            return;
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return self.outbox.dangling(turn);
         };
+        let Some(number) = job.number else { return };
+        let of = job.process();
         let body = line.body();
         let write = Write::Event {
-            job,
+            job: number,
             line: body.clone(),
         };
         let token = self
             .outbox
             .commit(Awaiting::Event { turn, of }, vec![write]);
+        job.out.push_back(Out::Numbered { token, body });
         self.event_unstored(of);
-        if let Some(job) = self.jobs.get_mut(&turn) {
-            job.out.push_back(Out::Numbered { token, body });
-        }
     }
 
     /// The job's text has grown.
@@ -154,7 +151,10 @@ impl State {
         let Some(number) = job.number else { return };
         let mut readers = Vec::new();
         for (conn, follow_id) in &job.followers {
-            let follow = self.peers.get(conn).and_then(|c| c.follows.get(follow_id));
+            let follow = self
+                .peers
+                .connected(conn)
+                .and_then(|c| c.follows.get(follow_id));
             if let Some(follow) = follow
                 && follow.state == FollowState::Live
                 && follow.stream
@@ -192,7 +192,7 @@ impl State {
         let Some((_, reached)) = spoken.lines.last() else {
             return;
         };
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         let id = match reader {
@@ -219,7 +219,7 @@ impl State {
 
     /// A reader that lies too far behind gets nothing unasked until it caught up.
     pub(crate) fn check_window(&mut self, conn: ConnId) {
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         if known.window.behind || known.window.outstanding() <= READER_QUEUE {
@@ -241,7 +241,7 @@ impl State {
     pub(crate) fn caught_up(&mut self, conn: ConnId) {
         self.peers.mark_returned(conn);
         self.look_next(conn);
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         if known.window.behind && known.window.outstanding() <= READER_QUEUE / 2 {
@@ -254,14 +254,15 @@ impl State {
         }
     }
 
+    /// A follower, if it is still there: it goes with its connection, or with the final line.
     pub(crate) fn follow_mut(&mut self, conn: ConnId, follow: FollowId) -> Option<&mut Follow> {
-        self.peers.get_mut(&conn)?.follows.get_mut(&follow)
+        self.peers.connected_mut(&conn)?.follows.get_mut(&follow)
     }
 
     /// Adds a follower that stands at the job's beginning; call `resume` when it may get lines.
     pub(crate) fn follow(&mut self, conn: ConnId, follow: Follow) -> Option<FollowId> {
         let follow_id = FollowId(self.outbox.number());
-        let known = self.peers.get_mut(&conn)?;
+        let known = self.peers.connected_mut(&conn)?;
         if follow.id.is_none() {
             known.unnamed.push_back(follow_id);
         }
@@ -275,7 +276,7 @@ impl State {
 
     /// Gives a follower that is behind what it misses, from the store where need be.
     pub(crate) fn resume(&mut self, conn: ConnId, follow_id: FollowId) {
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         let blocked = known
@@ -420,7 +421,7 @@ impl State {
         seq: u64,
         telling: Telling,
     ) {
-        let Some(known) = self.peers.get_mut(&conn) else {
+        let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
         let Some(follow) = known.follows.remove(&follow_id) else {

@@ -134,11 +134,12 @@ impl State {
     /// An agent has shortened a session, or couldn't.
     pub(crate) fn compacted(&mut self, worker: WorkerId, result: Result<Option<String>, Failure>) {
         let Some(compacting) = self.pool.compacted(worker) else {
+            // Nobody waits for it any more, or it was never asked.
             return;
         };
         let Compacting { conn, id, session } = compacting;
         self.outbox.clear(Timer::Compact(worker));
-        if let Some(slot) = self.pool.get_mut(&worker) {
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
             slot.idle_since = self.now.mono;
         }
         self.slot_freed(worker);

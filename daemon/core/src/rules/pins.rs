@@ -160,7 +160,8 @@ impl State {
             self.fail(turn, failure.clone());
         }
         for session in &slot.sessions {
-            if let Some(session) = self.sessions.get_mut(session) {
+            let known = self.sessions.get_mut(session);
+            if let Some(session) = self.outbox.expected(*session, known) {
                 // Whoever sends without gets the usual ones.
                 session.last = Rare::default();
             }

@@ -14,6 +14,7 @@ use crate::effect::{Effect, Spawn};
 use crate::ids::{Process, SessionId, TurnId, WorkerId};
 use crate::indexes::needs_its_own;
 use crate::jobs::job::Phase;
+use crate::jobs::said::Out;
 use crate::limits::{PROBE_WITHIN, RUNG, SAYS_WITHIN};
 use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::Timer;
@@ -71,16 +72,15 @@ impl State {
             cancelled: false,
         };
         let token = self.outbox.commit(Awaiting::Start(turn), vec![write]);
-        if let Some(job) = self.jobs.get_mut(&turn) {
-            job.out
-                .push_back(crate::jobs::said::Out::Numbered { token, body: line });
-        }
+        job.out.push_back(Out::Numbered { token, body: line });
     }
 
     /// For a send that has just arrived: an idle process that can take it with its acceptance.
     pub(crate) fn place_at_once(&mut self, turn: TurnId) -> Option<Process> {
-        let session_id = self.jobs.get(&turn)?.session;
-        let session = self.sessions.get(&session_id)?;
+        let job = self.outbox.expected(turn, self.jobs.get(&turn))?;
+        let session_id = job.session;
+        let session = self.sessions.get(&session_id);
+        let session = self.outbox.expected(session_id, session)?;
         let alone = session.queue.len() == 1 && session.current.is_none() && session.gate.is_none();
         let phase = self.jobs.get(&turn).map(|job| &job.phase);
         let cancelled = matches!(
@@ -118,8 +118,10 @@ impl State {
         turn: TurnId,
         pass: &mut Pass,
     ) -> Placement {
-        let (Some(session), Some(job)) = (self.sessions.get(&session_id), self.jobs.get(&turn))
-        else {
+        let session = self.sessions.get(&session_id);
+        let session = self.outbox.expected(session_id, session);
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let (Some(session), Some(job)) = (session, job) else {
             return Placement::Wait;
         };
         let Some(agent) = self.settings.agents.get(&session.agent).cloned() else {
@@ -230,10 +232,11 @@ impl State {
 
     /// Gives a session a process that comes up; for now, if any other would do as well.
     fn claim(&mut self, worker: WorkerId, session_id: SessionId, for_now: bool) {
-        if let Some(slot) = self.pool.get_mut(&worker) {
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
             slot.sessions.insert(session_id);
         }
-        if let Some(session) = self.sessions.get_mut(&session_id) {
+        let session = self.sessions.get_mut(&session_id);
+        if let Some(session) = self.outbox.expected(session_id, session) {
             session.slot = Some(worker);
             session.coming = for_now;
             session.open = false;
@@ -288,8 +291,10 @@ impl State {
 
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Placement {
         let Some(slot) = self.pool.get(&worker) else {
-            if let Some(session) = self.sessions.get_mut(&session) {
-                session.has_left();
+            self.outbox.dangling(worker);
+            let known = self.sessions.get_mut(&session);
+            if let Some(known) = self.outbox.expected(session, known) {
+                known.has_left();
             }
             return Placement::Changed;
         };
@@ -297,8 +302,9 @@ impl State {
             let agent = slot.agent.clone();
             if !slot.serves(fit) {
                 // Its pins were changed since: what came of the others says nothing of these.
-                if let Some(session) = self.sessions.get_mut(&session) {
-                    session.health = Rare::default();
+                let known = self.sessions.get_mut(&session);
+                if let Some(known) = self.outbox.expected(session, known) {
+                    known.health = Rare::default();
                 }
             } else if let Some(failure) = self.broken(&agent, session) {
                 // It stays for `status` and for a restart, until it may be tried again.
@@ -423,7 +429,8 @@ impl State {
     }
 
     fn broken_session(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
-        let session = self.sessions.get_mut(&session)?;
+        let known = self.sessions.get_mut(&session);
+        let session = self.outbox.expected(session, known)?;
         let broken = session.health.other()?.broken(self.now.mono)?;
         Some(broken.failure(&format!("agent `{agent}`")))
     }

@@ -193,7 +193,7 @@ impl State {
         self.end_turns(worker, &why, tail);
         match then {
             Then::Restart if !self.mode.is_stopping() => {
-                if let Some(slot) = self.pool.get_mut(&worker) {
+                if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
                     slot.restarts += 1;
                 }
                 self.counters.restarts += 1;
@@ -300,11 +300,12 @@ impl State {
                 .get(&worker)
                 .and_then(|slot| slot.last_error.clone())
                 .unwrap_or_default();
-            if let Some(slot) = self.pool.get_mut(&worker) {
+            if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
                 slot.phase = SlotPhase::Failed;
             }
             for session in &sessions {
-                if let Some(known) = self.sessions.get_mut(session) {
+                let known = self.sessions.get_mut(session);
+                if let Some(known) = self.outbox.expected(*session, known) {
                     known.coming = false;
                 }
             }
@@ -337,7 +338,7 @@ impl State {
         {
             return self.drop_slot(worker);
         }
-        if let Some(slot) = self.pool.get_mut(&worker) {
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
             slot.restarts += 1;
             slot.phase = SlotPhase::Backoff;
         }
@@ -388,7 +389,7 @@ impl State {
         };
         let stuck = slot.last_error.clone().filter(|_| slot.phase.is_stopping());
         for turn in std::mem::take(&mut slot.turns) {
-            let Some(job) = self.jobs.get(&turn) else {
+            let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
                 continue;
             };
             let again =
@@ -429,7 +430,7 @@ impl State {
     /// A turn that had begun waits once more, for as long as a new one would at most.
     pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
         self.jobs.waits_no_more(turn);
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             let until = Duration::from_millis(self.now.boot_ms) + DEFAULT_EXPIRES;
             job.expires = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         }
@@ -453,7 +454,8 @@ impl State {
         ] {
             self.outbox.clear(timer);
         }
-        if let Some(session) = self.sessions.get_mut(&session) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(session) = self.outbox.expected(session, known) {
             session.current = None;
             session.queue.push_front(turn);
         }
@@ -469,7 +471,8 @@ impl State {
             return self.outbox.dangling(worker);
         };
         for session in slot.sessions.clone() {
-            if let Some(session) = self.sessions.get_mut(&session) {
+            let known = self.sessions.get_mut(&session);
+            if let Some(session) = self.outbox.expected(session, known) {
                 session.open = false;
             }
         }

@@ -131,7 +131,7 @@ impl State {
             self.outbox.load(Awaiting::Asked { conn, id, asked }, query);
             return;
         }
-        if let Some(known) = self.peers.get_mut(&conn) {
+        if let Some(known) = self.peers.connected_mut(&conn) {
             known.lookups.push_back(Lookup { id, asked, query });
         }
         self.look_next(conn);
@@ -141,7 +141,7 @@ impl State {
     pub(crate) fn look_next(&mut self, conn: ConnId) {
         loop {
             let refused = self.room_for_a_page().err();
-            let Some(known) = self.peers.get_mut(&conn) else {
+            let Some(known) = self.peers.connected_mut(&conn) else {
                 return;
             };
             if known.looking || known.window.outstanding() > READER_QUEUE {
@@ -162,7 +162,7 @@ impl State {
     /// What a connection asked for was found: the next one may be looked up.
     pub(crate) fn found(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, loaded: Loaded) {
         if asked != Asked::Backup
-            && let Some(known) = self.peers.get_mut(&conn)
+            && let Some(known) = self.peers.connected_mut(&conn)
         {
             known.looking = false;
         }

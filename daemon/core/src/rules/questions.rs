@@ -41,6 +41,7 @@ impl State {
             generation: slot.generation,
         };
         let turn = turn.or_else(|| slot.turns.first().copied());
+        // A worker may name a turn that isn't its own, or ask outside of any.
         let turn = turn.and_then(|turn| self.of_worker(worker, turn));
         let now = self.now.mono;
         let job = turn.and_then(|turn| Some((turn, self.jobs.get_mut(&turn)?)));
@@ -103,7 +104,7 @@ impl State {
             Unanswered::Ending => (Closed::Cancel, "the turn is being ended"),
         };
         let now = self.now.mono;
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             let trace = ToolTrace {
                 tool_call_id: question.to_string(),
                 name: "question".to_owned(),
@@ -154,7 +155,7 @@ impl State {
         let session = self.sessions.get(&job.session);
         let name = session.and_then(|session| session.name.as_deref());
         self.peers.questions().answerers().any(|conn| {
-            let Some(conn) = self.peers.get(conn) else {
+            let Some(conn) = self.peers.connected(conn) else {
                 return false;
             };
             let subscribed = conn.subscription.as_ref();
@@ -238,7 +239,8 @@ impl State {
     pub(crate) fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
         let open = self.peers.questions_mut().close(question, by)?;
         self.outbox.clear(Timer::Question(question));
-        if let Some(job) = self.jobs.get_mut(&open.turn) {
+        let job = self.jobs.get_mut(&open.turn);
+        if let Some(job) = self.outbox.expected(open.turn, job) {
             job.said.progress_at = self.now.mono;
         }
         Some(open)

@@ -72,7 +72,8 @@ impl State {
         for row in recovered.sessions {
             let session = self.adopt_session(row);
             sessions.insert(session);
-            if let Some(session) = self.sessions.get_mut(&session) {
+            let known = self.sessions.get_mut(&session);
+            if let Some(session) = self.outbox.expected(session, known) {
                 session.leased = true;
                 let known = session.gate.get_or_insert_with(|| Arc::clone(&gate));
                 if !known.instances.contains(&recovered.instance) {
@@ -94,8 +95,11 @@ impl State {
                 continue;
             };
             // Nothing of its session starts before it has ended, which may hold what is behind it.
-            let session = self.jobs.get(&turn).map(|job| job.session);
-            if let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) {
+            let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
+                continue;
+            };
+            let session = self.sessions.get_mut(&job.session);
+            if let Some(session) = self.outbox.expected(job.session, session) {
                 session.current = Some(turn);
             }
             self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
@@ -118,7 +122,8 @@ impl State {
         let gated = self.sessions.iter().filter(|(_, session)| waits(session));
         let gated: Vec<SessionId> = gated.map(|(session, _)| session).collect();
         for id in gated {
-            if let Some(session) = self.sessions.get_mut(&id)
+            let session = self.sessions.get_mut(&id);
+            if let Some(session) = self.outbox.expected(id, session)
                 && let Some(gate) = &mut session.gate
             {
                 if !survivors.is_empty() {

@@ -80,7 +80,7 @@ impl State {
     /// A `dispatch` of this connection that waits for its sessions, if the request touches jobs.
     pub(crate) fn waits_behind(&self, conn: ConnId, request: &Request) -> Option<String> {
         let touches = request.kind().rules().order == Order::InOrder;
-        let loading = self.peers.get(&conn)?.loading.clone();
+        let loading = self.peers.connected(&conn)?.loading.clone();
         loading.filter(|key| touches && is_in_order(key))
     }
 
@@ -172,7 +172,7 @@ impl State {
             return self.refuse(conn, id, Rejected::new(Code::Unsupported, error).hint(hint));
         }
         self.peers.questions_mut().answers(conn, hello.answers);
-        if let Some(known) = self.peers.get_mut(&conn) {
+        if let Some(known) = self.peers.connected_mut(&conn) {
             known.client.clone_from(&hello.client);
         }
         self.outbox.push(Effect::Keep { conn });

@@ -15,7 +15,8 @@ impl State {
 
     /// A job is in memory from now on, and its session with it.
     pub(crate) fn put_job(&mut self, turn: TurnId, job: Job) {
-        if let Some(session) = self.sessions.get_mut(&job.session) {
+        let session = self.sessions.get_mut(&job.session);
+        if let Some(session) = self.outbox.expected(job.session, session) {
             session.jobs += 1;
         }
         self.jobs.insert(turn, job);
@@ -23,8 +24,9 @@ impl State {
 
     /// A job leaves memory.
     pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Box<Job>> {
-        let job = self.jobs.remove(turn)?;
-        if let Some(session) = self.sessions.get_mut(&job.session) {
+        let job = self.outbox.expected(turn, self.jobs.remove(turn))?;
+        let session = self.sessions.get_mut(&job.session);
+        if let Some(session) = self.outbox.expected(job.session, session) {
             session.jobs -= 1;
         }
         Some(job)

@@ -188,7 +188,7 @@ impl State {
             job.clock
                 .is_some_and(|since| since + allowed(job) <= self.now.mono)
         };
-        let Some(job) = self.jobs.get(&turn) else {
+        let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
             return Look::Stands;
         };
         if late(job) {

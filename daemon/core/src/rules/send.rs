@@ -66,7 +66,7 @@ impl State {
                 _ => self.refuse(conn, id, rejected),
             };
         }
-        if let Some(known) = self.peers.get_mut(&conn) {
+        if let Some(known) = self.peers.connected_mut(&conn) {
             known.loading = Some(key.clone());
         }
         let parked = Parked {
@@ -85,7 +85,7 @@ impl State {
     fn room_on(&self, conn: ConnId) -> Result<(), Rejected> {
         let in_flight = self
             .peers
-            .get(&conn)
+            .connected(&conn)
             .map_or(0, crate::peers::conn::Conn::in_flight);
         if in_flight < SENDS_PER_CONNECTION {
             return Ok(());
@@ -139,7 +139,7 @@ impl State {
             return;
         };
         for parked in &loading.parked {
-            let conn = self.peers.get_mut(&parked.conn);
+            let conn = self.peers.connected_mut(&parked.conn);
             if let Some(conn) = conn.filter(|conn| conn.loading.as_deref() == Some(key)) {
                 conn.loading = None;
             }
@@ -268,7 +268,8 @@ impl State {
         known: Option<SessionId>,
         facts: &RequestContext,
     ) -> Result<SessionId, Rejected> {
-        if let Some(session) = known.and_then(|known| self.sessions.get_mut(&known)) {
+        let there = known.map(|known| (known, self.sessions.get_mut(&known)));
+        if let Some(session) = there.and_then(|(known, there)| self.outbox.expected(known, there)) {
             directory::learn(session, send.cwd.as_ref(), facts);
         }
         if let Some(session) = known.and_then(|known| self.sessions.get(&known)) {

@@ -137,7 +137,8 @@ impl State {
                 .hint("abort them first: `agentctl abort --session NAME --queued`");
             return self.refuse(conn, id, rejected);
         }
-        if let Some(known) = self.sessions.get_mut(&session) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(known) = self.outbox.expected(session, known) {
             known.closing = true;
         }
         let close = Write::Close {
@@ -243,8 +244,10 @@ impl State {
                 return self.refuse(conn, id, crate::rules::queries::unknown_session(&session));
             }
             Changed::Model { session, pins, .. } => {
+                // It may have left memory: whoever loads it finds them in the store.
                 if let Some(session) = self.sessions.named(&session) {
-                    if let Some(known) = self.sessions.get_mut(&session) {
+                    let known = self.sessions.get_mut(&session);
+                    if let Some(known) = self.outbox.expected(session, known) {
                         known.pins = pins.clone().into();
                         // With the old ones it may have been broken.
                         known.health = Rare::default();
@@ -283,7 +286,8 @@ impl State {
         if let Changed::Closed { session } = changed
             && let Some(session) = self.sessions.named(session)
         {
-            if let Some(known) = self.sessions.get_mut(&session) {
+            let known = self.sessions.get_mut(&session);
+            if let Some(known) = self.outbox.expected(session, known) {
                 known.closing = false;
             }
             self.forget_session_if_idle(session);
@@ -293,6 +297,7 @@ impl State {
 
     /// A turn that was held waits like others.
     fn release(&mut self, job: JobId) {
+        // It may have ended while the store was asked.
         let turn = self.jobs.numbered(job);
         if let Some(job) = turn.and_then(|turn| self.jobs.get_mut(&turn))
             && job.phase == Phase::Held
@@ -303,6 +308,7 @@ impl State {
 
     /// A closed session leaves memory, and its process ends.
     fn forget_closed(&mut self, name: &str) {
+        // One that is being closed doesn't leave memory before.
         let Some(session) = self.sessions.named(name) else {
             return;
         };

@@ -27,7 +27,8 @@ impl State {
         let before = std::mem::replace(&mut job.phase, Phase::Finishing);
         let session = job.session;
         self.clear_timers(turn);
-        if let Some(session) = self.sessions.get_mut(&session) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(session) = self.outbox.expected(session, known) {
             session.queue.retain(|other| *other != turn);
         }
         self.jobs.slices().push(turn, before, fate);
@@ -50,7 +51,7 @@ impl State {
     pub(crate) fn go_on_ending(&mut self) -> bool {
         let left = self.jobs.slices().left();
         while let Some((turn, before, fate)) = self.jobs.slices().pop() {
-            let job = self.jobs.get_mut(&turn);
+            let job = self.outbox.expected(turn, self.jobs.get_mut(&turn));
             if let Some(job) = job.filter(|job| job.said.last.is_none()) {
                 job.phase = before;
                 self.end_of_slice(turn, fate);

@@ -17,7 +17,8 @@ use crate::state::State;
 impl State {
     /// A ready process serves a turn: spares are for where its agent is used.
     pub(crate) fn used(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get(&worker).filter(|slot| slot.is_ready()) else {
+        let slot = self.outbox.expected(worker, self.pool.get(&worker));
+        let Some(slot) = slot.filter(|slot| slot.is_ready()) else {
             return;
         };
         let agent = self.settings.agents.get(&slot.agent);

@@ -104,7 +104,8 @@ impl State {
 
     /// Tells a turn's agent what it was not told yet: its first byte has gone.
     pub(crate) fn tell_steers(&mut self, turn: TurnId) {
-        let Some(process) = self.jobs.get(&turn).and_then(|job| job.process()) else {
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let Some(process) = job.and_then(|job| job.process()) else {
             return;
         };
         for number in self.peers.steers().of_turn(turn) {
@@ -133,11 +134,10 @@ impl State {
         };
         match steering {
             Steering::Taken => {
-                let job = pending.job;
-                if let (Told::To(_, text), Some(turn)) =
-                    (pending.told, self.jobs.get_mut(&pending.turn))
-                {
-                    turn.took(&text);
+                let PendingSteer { turn, job, .. } = pending;
+                let of = self.outbox.expected(turn, self.jobs.get_mut(&turn));
+                if let (Told::To(_, text), Some(of)) = (pending.told, of) {
+                    of.took(&text);
                 }
                 self.answer(pending.conn, pending.id, &Line::Steer { ok: true, job });
             }
@@ -172,7 +172,7 @@ impl State {
 
     /// Something is left in a process that no later turn must get.
     pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
-        if let Some(slot) = self.pool.get_mut(&worker)
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker))
             && !slot.phase.is_stopping()
         {
             slot.last_error = Some(format!("it was replaced: {why}"));

@@ -172,7 +172,7 @@ impl State {
 
     /// The one who asked is gone, and with it the only way to hear of the turn. What runs may end.
     pub(crate) fn reader_left(&mut self, conn: ConnId) {
-        let Some(known) = self.peers.get(&conn) else {
+        let Some(known) = self.peers.connected(&conn) else {
             return;
         };
         let pending = known.pending.iter().copied();

@@ -19,7 +19,7 @@ impl State {
     pub(crate) fn start(&mut self, worker: WorkerId) {
         if !self.spawn_allowed() {
             let again = self.now.mono + Duration::from_millis(100);
-            if let Some(slot) = self.pool.get_mut(&worker) {
+            if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
                 slot.phase = SlotPhase::Backoff;
                 self.outbox.set(Timer::Slot(worker), again);
             }
@@ -149,6 +149,7 @@ impl State {
             let most = traits.concurrent_sends;
             slot.capacity = most.unwrap_or(slot.describe.concurrent_sends).max(1);
             let agent = slot.agent.clone();
+            // It may have been closed while its process came up.
             if let Some(session) = slot.resuming
                 && let Some(session) = self.sessions.get_mut(&session)
             {
@@ -160,7 +161,8 @@ impl State {
                 .map(|slot| slot.sessions.iter().copied().collect())
                 .unwrap_or_default();
             for session in held {
-                let Some(known) = self.sessions.get_mut(&session) else {
+                let known = self.sessions.get_mut(&session);
+                let Some(known) = self.outbox.expected(session, known) else {
                     continue;
                 };
                 if let Some(health) = known.health.other() {
@@ -213,10 +215,11 @@ impl State {
 
     /// A session lets its process go.
     pub(crate) fn unbind(&mut self, worker: WorkerId, session: SessionId) {
-        if let Some(slot) = self.pool.get_mut(&worker) {
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
             slot.sessions.remove(&session);
         }
-        if let Some(session) = self.sessions.get_mut(&session)
+        let known = self.sessions.get_mut(&session);
+        if let Some(session) = self.outbox.expected(session, known)
             && session.slot == Some(worker)
         {
             session.has_left();
@@ -227,7 +230,7 @@ impl State {
     /// Removes a slot that has no process.
     pub(crate) fn drop_slot(&mut self, worker: WorkerId) {
         let Some(slot) = self.pool.remove(worker) else {
-            return;
+            return self.outbox.dangling(worker);
         };
         for timer in [
             Timer::Slot(worker),
@@ -237,7 +240,8 @@ impl State {
             self.outbox.clear(timer);
         }
         for session in slot.sessions {
-            if let Some(known) = self.sessions.get_mut(&session)
+            let known = self.sessions.get_mut(&session);
+            if let Some(known) = self.outbox.expected(session, known)
                 && known.slot == Some(worker)
             {
                 known.has_left();

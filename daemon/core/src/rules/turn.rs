@@ -103,6 +103,7 @@ impl State {
         let Some(slot) = self.pool.get_mut(&worker) else {
             return self.outbox.dangling(worker);
         };
+        // It may have been closed meanwhile.
         if let Some(session) = slot.resuming.take()
             && let Some(session) = self.sessions.get_mut(&session)
         {
@@ -118,7 +119,7 @@ impl State {
     }
 
     fn strayed(&mut self, worker: WorkerId) {
-        if let Some(slot) = self.pool.get_mut(&worker) {
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
             slot.strays += 1;
         }
     }
@@ -140,7 +141,8 @@ impl State {
     /// Notes the agent's own id of a session, or that it has none any more; returns what is to be
     /// written of it.
     pub(crate) fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
-        let known = self.sessions.get_mut(&session)?;
+        let known = self.sessions.get_mut(&session);
+        let known = self.outbox.expected(session, known)?;
         if known.native.as_deref() == native {
             return None;
         }
@@ -153,7 +155,8 @@ impl State {
     /// An agent of many sessions named the one of a turn: until that is stored, it can't be
     /// reopened, so it doesn't wait for the turn's next commit.
     fn session_of_turn(&mut self, turn: TurnId, native: &str) {
-        let session = self.jobs.get(&turn).map(|job| job.session);
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let session = job.map(|job| job.session);
         if let Some(write) = session.and_then(|session| self.renamed(session, Some(native))) {
             self.outbox.commit(Awaiting::Nothing, vec![write]);
         }
@@ -166,7 +169,8 @@ impl State {
         };
         job.said.context = Some(Context::Lost);
         let session = job.session;
-        if let Some(known) = self.sessions.get_mut(&session) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(known) = self.outbox.expected(session, known) {
             known.open = false;
         }
         if let Some(write) = self.renamed(session, None) {
@@ -425,7 +429,8 @@ impl State {
     }
 
     pub(crate) fn note(&mut self, turn: TurnId, notice: &Notice) {
-        let Some(number) = self.jobs.get(&turn).and_then(|job| job.number) else {
+        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let Some(number) = job.and_then(|job| job.number) else {
             return;
         };
         let (text, _) = head_and_tail(notice.text.clone(), limits::MAX_TOOL_OUTPUT);
@@ -464,7 +469,8 @@ impl State {
             _ => None,
         };
         let wall_ms = self.now.wall_ms;
-        if let Some(slot) = self.pool.get_mut(&process.worker) {
+        let slot = self.pool.get_mut(&process.worker);
+        if let Some(slot) = self.outbox.expected(process.worker, slot) {
             slot.turns.remove(&turn);
             if outcome.result.is_ok() {
                 slot.last_ok_ms = Some(wall_ms);
@@ -490,7 +496,7 @@ impl State {
 
     /// Counts what a turn puts out besides text and tools.
     pub(crate) fn count_output(&mut self, turn: TurnId, bytes: usize) {
-        if let Some(job) = self.jobs.get_mut(&turn) {
+        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             job.said.bytes = job.said.bytes.saturating_add(bytes + EVENT_BYTES);
         }
         self.check_output(turn);

@@ -37,7 +37,7 @@ impl State {
     pub(crate) fn clock_stops(&mut self, turn: TurnId) {
         if self.jobs.unclock(turn) {
             self.outbox.clear(Timer::Running(turn));
-            if let Some(job) = self.jobs.get_mut(&turn) {
+            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                 job.clock = None;
             }
         }
@@ -49,7 +49,7 @@ impl State {
             Some(Phase::Queued) => self.never_ready(turn),
             // Until its mark is durable nothing of it was written: `begin` sees that it is late.
             Some(_) => self.tell_to_end(turn, Ending::Timeout),
-            None => {}
+            None => self.outbox.dangling(turn),
         }
     }
 
