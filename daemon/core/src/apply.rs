@@ -19,12 +19,17 @@ impl State {
     /// `now` is read by the caller for this event; its monotonic part must not go back.
     pub fn apply(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
         self.now = Now {
+            // Deadlines are sums of these two: a clock that went back would hold up every timer
+            // until it had caught up. The wall clock is only shown and compared with dates, so it
+            // may jump.
             mono: now.mono.max(self.now.mono),
             boot_ms: now.boot_ms.max(self.now.boot_ms),
             wall_ms: now.wall_ms,
         };
         self.outbox.swap(effects);
+        // Before the event is taken apart: its rule gets its parts by value.
         let may_start = may_start(&event);
+        // Before the rule: what it ends counts against the room of this event.
         self.jobs.slices().begin();
         match event {
             Event::Connected { conn, origin } => {
@@ -85,7 +90,11 @@ impl State {
             Event::AskedLast { conn } => self.release_drain(conn),
             Event::ReaderLeft { conn } => self.reader_left(conn),
         }
+        // Timers come after the event: one that it has just cleared must not ring any more. Both
+        // are run, as `|` doesn't stop at the first.
         let rang = self.ring() | self.ring_those_who_wait();
+        // Those whose end was decided earlier go before turns start: they may be what a session
+        // waits for.
         let ended = self.go_on_ending();
         // A store that is behind gets no more work; its next answer lets it go on.
         if (may_start || rang || ended) && !self.outbox.store_is_behind() {
@@ -93,8 +102,10 @@ impl State {
         }
         self.ask_for_next_slice();
         self.go_on_aborting();
+        // What a stop or a drain waits for is read from the indexes.
         self.update_indexes();
         self.go_on_stopping();
+        // What nobody waits for shares one commit, unless another order has taken it along.
         self.outbox.tell_the_rest();
         // What that ended is brought up to date for whoever asks next.
         self.update_indexes();
@@ -109,6 +120,8 @@ impl State {
 
     /// Deals with every deadline that has passed; was there any?
     fn ring(&mut self) -> bool {
+        // All of them at once: one that is set again for now by its own rule would never let the
+        // loop end.
         let due = self.outbox.take_due(self.now.mono);
         let rang = !due.is_empty();
         for timer in due {

@@ -41,6 +41,8 @@ impl Durations {
     }
 
     pub(crate) fn percentile_ms(&self, percent: usize) -> Option<u64> {
+        // At most `DURATIONS` of them, and only when somebody asks for the status: no sum is kept
+        // at hand.
         let mut sorted: Vec<_> = self.0.iter().collect();
         sorted.sort();
         let index = (sorted.len() * percent).div_ceil(100).checked_sub(1)?;

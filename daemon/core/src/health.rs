@@ -158,6 +158,7 @@ impl Health {
             early: lived < BREAKER_EARLY,
             was_ready: ready_for.is_some(),
         });
+        // More than the breaker looks at are of no use, and older ones than its window don't count.
         while self.deaths.len() > BREAKER_DEATHS
             || self
                 .deaths
@@ -166,6 +167,7 @@ impl Health {
         {
             self.deaths.pop_front();
         }
+        // Only those in a row: one that lived between them shows that the program can come up.
         let early = self
             .deaths
             .iter()
@@ -214,6 +216,7 @@ impl Health {
         self.broken = self
             .broken
             .take()
+            // A program that was found again says nothing about one that kept crashing.
             .filter(|broken| broken.cause.waits().is_none());
     }
 
@@ -240,6 +243,8 @@ impl Health {
         if std::mem::take(&mut self.probing) {
             return self.reset();
         }
+        // A process that comes up and dies in its turns would never be given up, if its readiness
+        // cleared what it did before.
         self.deaths.retain(|death| death.was_ready);
         let left = u32::try_from(self.deaths.len()).unwrap_or(u32::MAX);
         self.in_a_row = self.in_a_row.min(left);
@@ -289,6 +294,7 @@ impl Health {
         if self.in_a_row == 0 {
             return Duration::ZERO;
         }
+        // The shift is bounded, as it would overflow long after the longest delay is reached.
         let doubled = BACKOFF_FIRST.saturating_mul(1 << (self.in_a_row - 1).min(16));
         // Half to one and a half times, so that many daemons don't start in step.
         let factor = 512 + u32::try_from(jitter % 1024).unwrap_or(0);

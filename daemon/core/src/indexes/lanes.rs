@@ -49,6 +49,7 @@ pub(crate) struct Lanes {
 impl Lanes {
     /// A session's next turn is this one, and waits in this lane; or it has none.
     pub(crate) fn put(&mut self, session: SessionId, next: Option<(TurnId, Lane)>) {
+        // Most events touch a session without changing what it waits for.
         if self.of.get(&session) == next.as_ref() {
             return;
         }
@@ -69,6 +70,7 @@ impl Lanes {
     /// The same lane, with the need that is there already.
     fn shared(&self, lane: Lane) -> Lane {
         let known = self.lanes.get_key_value(&lane);
+        // A hundred thousand that wait for the same hold one description of it.
         known.map_or(lane, |(known, _)| known.clone())
     }
 
@@ -81,6 +83,8 @@ impl Lanes {
         if turns.is_empty() {
             self.lanes.remove(lane);
         }
+        // Who waits for the process that holds its session is found by that process, and never
+        // starts another one.
         if before != after && matches!(lane, Lane::Free(_)) {
             before.map(|head| self.heads.remove(&head));
             after.map(|head| self.heads.insert(head, lane.clone()));
@@ -115,6 +119,8 @@ impl Lanes {
 
     /// The lanes of turns that any process of an agent could take.
     pub(crate) fn free_of(&self, agent: &str) -> impl Iterator<Item = &Lane> {
+        // The smallest that an agent's lanes can be: `None` and `false` come before all else, so
+        // the range begins with its first.
         let first = Lane::Free(Arc::new(Need {
             agent: agent.to_owned(),
             fit: None,

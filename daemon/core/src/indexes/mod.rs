@@ -44,6 +44,8 @@ pub(crate) struct Children {
 impl Children {
     /// A turn has become what it is: gone, if there is no job.
     pub(crate) fn put(&mut self, turn: TurnId, job: Option<&Job>) {
+        // A child whose lines nobody follows keeps its parent from nothing: that one goes on
+        // working.
         let followed = |job: &&Job| !job.followers.is_empty() && job.phase != Phase::Finishing;
         let parent = job.filter(followed).and_then(|job| job.terms.parent);
         if let Some(before) = self.parents.remove(&turn) {

@@ -36,6 +36,7 @@ impl Spoken {
             whole: true,
             room,
         };
+        // The message in which the reader stands goes on; those before it are complete for it.
         let first = from.messages.saturating_sub(1);
         for (index, message) in messages.iter().enumerate().take(to.messages).skip(first) {
             let continued = index + 1 == from.messages;
@@ -149,6 +150,8 @@ impl Spoken {
     }
 
     fn add(&mut self, line: impl FnOnce() -> Line, after: Position) {
+        // The line that exceeds the room is the last one, not left out: a portion without any line
+        // would never end.
         if self.room == 0 {
             self.whole = false;
             return;

@@ -246,6 +246,8 @@ impl Job {
                     &mut message.flushed_thinking,
                 ),
             ] {
+                // Up, not down: with less room than one character takes nothing would ever be
+                // ordered.
                 let end = text.ceil_char_boundary(flushed.saturating_add(most));
                 if *flushed < end {
                     let piece = text[*flushed..end].to_owned();
@@ -282,6 +284,8 @@ impl Job {
         let bytes: usize = messages
             .map(|message| message.text.len() + message.thinking.len())
             .sum();
+        // A short text is read back as one row then. A long one would be written twice, in a commit
+        // that all others wait for; one with a lost piece has to be.
         if bytes > TEXT_REWRITTEN && !self.said.text_lost {
             (self.text_writes(job, usize::MAX), None)
         } else {
@@ -326,6 +330,7 @@ impl Job {
             if number == self.said.messages.len() {
                 self.said.messages.push(Message::default());
             }
+            // What the store gave back counts as flushed, so that it isn't written once more.
             let message = &mut self.said.messages[number];
             match stored.kind {
                 TextKind::Text => {
@@ -447,6 +452,7 @@ impl Job {
     pub(crate) fn took(&mut self, steer: &str) {
         let steer = self.keeps(steer);
         if !steer.is_empty() {
+            // So it stands between the messages before and behind which the agent took it.
             let before = self.said.messages.len();
             self.said.steered.push((before, steer));
         }

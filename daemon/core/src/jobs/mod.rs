@@ -71,12 +71,14 @@ impl Jobs {
     pub(crate) fn insert(&mut self, turn: TurnId, job: Job) {
         self.weight += job.weight;
         self.scheduled += usize::from(job.start.is_some());
+        // One that was taken over has its number already; a new one gets it with its acceptance.
         self.numbers.extend(job.number.map(|number| (number, turn)));
         self.all.insert(turn, Box::new(job));
     }
 
     /// A job leaves memory.
     pub(crate) fn remove(&mut self, turn: TurnId) -> Option<Box<Job>> {
+        // The place among the times is found by the job's own times, so before it is gone.
         self.waits_no_more(turn);
         self.clocked.remove(&turn);
         let job = self.all.remove(&turn)?;

@@ -59,7 +59,9 @@ impl Slices {
 
     /// One has ended, with so many commits; its final line is in this one.
     pub(crate) fn ended(&mut self, commits: usize, last: Option<Token>) {
+        // Only its final line is counted: what else it commits is answered before that.
         self.in_flight.extend(last);
+        // One that was over already commits nothing, and still costs the event its look.
         self.left = self.left.saturating_sub(commits.max(1));
     }
 

@@ -136,6 +136,8 @@ impl Outbox {
     }
 
     fn ask_to_commit(&mut self, awaiting: Awaiting, writes: Vec<Write>, urgency: Urgency) -> Token {
+        // The store takes orders one after the other: a session that was let go must be free before
+        // anything behind it asks for that one.
         self.tell_the_rest();
         let token = Token(self.number());
         self.awaiting.insert(token, awaiting);
@@ -157,6 +159,7 @@ impl Outbox {
 
     pub(crate) fn tell_the_rest(&mut self) {
         let untold = std::mem::take(&mut self.untold);
+        // One commit of a hundred thousand writes would hold up everybody behind it.
         for some in untold.chunks(ENDED_AT_ONCE) {
             self.commit_lazily(Awaiting::Nothing, some.to_vec());
         }

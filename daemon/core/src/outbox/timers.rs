@@ -67,6 +67,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, at: Duration) {
+        // A timer has one place in the order: the old one would ring, too.
         if let Some(old) = self.at.insert(timer, at) {
             self.order.remove(&(old, timer));
         }

@@ -76,6 +76,8 @@ impl Collects {
     pub(crate) fn ended(&mut self, number: u64, job: JobId, line: &Body, seq: u64) {
         if let Some(collecting) = self.all.get_mut(&number) {
             collecting.pending.remove(&job);
+            // A thousand long final lines would be in memory for as long as somebody waits for the
+            // last one.
             let fits = collecting.bytes < limits::MAX_LINE_OUT;
             let kept = fits.then(|| (line.clone(), seq));
             collecting.bytes += kept.as_ref().map_or(0, |(line, _)| line.as_json().len());

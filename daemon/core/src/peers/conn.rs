@@ -157,6 +157,8 @@ impl Subscription {
         self.seen = self.seen.max(seq);
         let seen = self.seen;
         while let Some(first) = self.told.first_entry().filter(|first| *first.key() <= seen) {
+            // Its final line was told to the sender: what the subscription would keep for it is of
+            // no use.
             let job = first.remove();
             self.texts.remove(&job);
         }
@@ -176,6 +178,8 @@ impl Window {
     /// Counts bytes that leave; if a mark must follow them, says how many it stands for.
     pub(crate) fn add(&mut self, bytes: usize) -> Option<usize> {
         self.since_mark += bytes;
+        // Two marks for a full queue: with one, a reader would be found to have caught up only when
+        // it has taken everything.
         if self.since_mark < READER_QUEUE / 2 {
             return None;
         }

@@ -60,8 +60,10 @@ impl Peers {
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Conn> {
         let gone = self.conns.remove(&conn)?;
         self.subscribers.remove(&conn);
+        // What was on its way there will never be taken, and must not take room from others.
         self.unsent = self.unsent.saturating_sub(gone.window.marked());
         for aborting in self.aborting.values_mut() {
+            // The jobs are aborted all the same: their marks are still written.
             aborting.asker.take_if(|(asker, _)| *asker == conn);
         }
         self.restarts.retain(|wait| wait.conn != conn);
@@ -103,6 +105,8 @@ impl Peers {
     /// So many bytes leave for a connection, if that is there; must a mark follow them?
     pub(crate) fn sends(&mut self, conn: ConnId, bytes: usize) -> Option<bool> {
         let marked = self.conns.get_mut(&conn)?.window.add(bytes);
+        // Only what a mark stands for is counted: its return is how the core learns that it was
+        // taken.
         self.unsent += marked.unwrap_or(0);
         Some(marked.is_some())
     }

@@ -90,6 +90,7 @@ impl Questions {
     pub(crate) fn close(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
         let open = self.open.remove(&question)?;
         self.closed.push_back((question, by));
+        // Of older ones the store knows whether they were ever asked.
         if self.closed.len() > QUESTIONS_CLOSED {
             self.closed.pop_front();
         }

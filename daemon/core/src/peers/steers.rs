@@ -72,6 +72,7 @@ impl PendingSteers {
     /// one that it was never told, or that waits no more.
     pub(crate) fn settled(&mut self, number: u64, worker: WorkerId) -> Option<PendingSteer> {
         let pending = self.waiting.get(&number)?;
+        // The process is compared, as a worker may name any number.
         let its = matches!(pending.told, Told::To(process, _) if process.worker == worker);
         its.then(|| self.waiting.remove(&number)).flatten()
     }

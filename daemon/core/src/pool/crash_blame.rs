@@ -35,6 +35,7 @@ pub(crate) enum Blame {
 /// Deaths before readiness are the agent's; later ones, those of a resume, and those with pins that
 /// only some session has, the session's. `usual` is what an unpinned turn in its place needs.
 pub(crate) fn blame(slot: &Slot, was_ready: bool, usual: Option<&Fit>) -> Blame {
+    // One typo in a model's name must not keep the agent from everybody for ten minutes.
     let odd = usual.is_some_and(|usual| *usual != slot.fit);
     let sessions: Vec<SessionId> = if was_ready || odd {
         slot.sessions.iter().copied().collect()
@@ -51,6 +52,7 @@ pub(crate) fn blame(slot: &Slot, was_ready: bool, usual: Option<&Fit>) -> Blame 
 /// Counts a start that failed for a reason that may pass. While another process of the agent lives,
 /// a machine that is short of something ends nobody's wait.
 pub(crate) fn missed(health: &mut Health, now: Duration, death: &Death<'_>, lives: bool) {
+    // Those that wait are served by the one that lives; giving up the agent would end their turns.
     if death.cause == Cause::Short && lives {
         health.missed_beside_others(now);
     } else {

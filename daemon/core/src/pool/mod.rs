@@ -148,6 +148,7 @@ impl Pool {
     pub(crate) fn served(&mut self, worker: WorkerId) {
         if let Some(slot) = self.slots.get(&worker) {
             let spares = self.spares.entry(slot.agent.clone()).or_default();
+            // Cloned only when it changed: this is asked for each turn.
             if spares.last.as_ref() != Some(&slot.fit) {
                 spares.last = Some(slot.fit.clone());
             }
@@ -222,12 +223,15 @@ impl Pool {
 
     /// When one more process may be started.
     pub(crate) fn next_spawn(&self) -> Duration {
+        // As a bucket of `SPAWNS_AT_ONCE` tokens, kept as the one time at which it would be full
+        // again.
         let at_once = u32::try_from(SPAWNS_AT_ONCE - 1).unwrap_or(u32::MAX);
         self.spawns_until.saturating_sub(SPAWN_EVERY * at_once)
     }
 
     /// One more process is started.
     pub(crate) fn spawns(&mut self, now: Duration) {
+        // Not before now: a quiet day saves up no more than a full bucket.
         self.spawns_until = self.spawns_until.max(now) + SPAWN_EVERY;
     }
 }

@@ -76,6 +76,7 @@ impl Slot {
     /// Can it serve what fits so?
     pub(crate) fn serves(&self, fit: &Fit) -> bool {
         let mut fit = fit.clone();
+        // What it takes with each turn can't keep it from one.
         if self.cwd_per_turn {
             fit.cwd.clone_from(&self.fit.cwd);
         }
@@ -124,6 +125,7 @@ impl Slot {
     /// How many more turns of sessions that it doesn't hold it could take.
     pub(crate) fn room(&self) -> u32 {
         if self.one_session {
+            // Between its session's turns it holds that session's memory, so nobody else gets it.
             u32::from(self.sessions.is_empty())
         } else {
             let taken = u32::try_from(self.turns.len()).unwrap_or(u32::MAX);
@@ -133,6 +135,7 @@ impl Slot {
 
     /// Before its process has said so itself, it is taken to be as the last one of its agent was.
     pub(crate) fn expects(&mut self, last: Reach) {
+        // Where one process has one session there is nothing to expect.
         if self.describe.sessions == Sessions::Many {
             self.one_session = last.one_session;
             self.capacity = last.turns;

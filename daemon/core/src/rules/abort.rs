@@ -35,6 +35,8 @@ impl State {
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
         let bare = abort.job.is_none() && abort.session.is_none();
+        // A client gives its `abort` the id of the send that it means; with a target the id is the
+        // request's own.
         let own = id.as_ref().filter(|_| bare);
         let turns = match own.and_then(|id| self.send_under(conn, id)) {
             Some(own) => own.into_iter().collect(),
@@ -53,6 +55,8 @@ impl State {
         for turn in &pending {
             let job = self.jobs.get_mut(turn);
             if let Some(Phase::Pending { cancelled, .. }) = job.map(|job| &mut job.phase) {
+                // Its acceptance is on its way to the store and can't be taken back: it ends when
+                // that is answered.
                 *cancelled = true;
             }
         }
@@ -78,6 +82,7 @@ impl State {
         conn: ConnId,
         named: (Option<JobId>, Option<&str>),
     ) -> Option<String> {
+        // Who names a job means one that was accepted, so nothing has to be loaded for it.
         let name = match named {
             (Some(_), _) => None,
             (None, Some(session)) => Some(session.to_owned()),
@@ -129,6 +134,8 @@ impl State {
             return self.outbox.dangling(Dangling::Request(number));
         };
         let some = aborting.jobs.get(aborting.asked..).unwrap_or_default();
+        // One commit of an abort at a time: the marks of a hundred thousand jobs would fill the
+        // store's queue.
         if some.is_empty() || aborting.outstanding > 0 || aborting.failed.is_some() {
             return;
         }
@@ -137,6 +144,7 @@ impl State {
             // Others had this event's; these have the next one's.
             return self.outbox.set(Timer::Slice, self.now.mono);
         }
+        // Several aborts share what one event may ask for.
         *left -= some.len();
         aborting.asked += some.len();
         aborting.outstanding += 1;
@@ -212,6 +220,8 @@ impl State {
             sender.is_some_and(|sender| sender.id.as_ref() == Some(id))
         };
         let Some(turn) = turns.chain(pending.filter(is_its)).next() else {
+            // The final line and the abort crossed. Taken as bare it would end another turn of the
+            // connection.
             return known.ended.contains(id).then_some(None);
         };
         let live = |job: &Job| job.phase != Phase::Finishing;
@@ -249,6 +259,7 @@ impl State {
             let mut turns: Vec<_> = session.current.into_iter().filter(live).collect();
             if abort.queued {
                 turns.extend(session.queue.iter().copied());
+                // They stand in no queue before their time.
                 turns.extend(self.scheduled_in(id));
             } else if turns.is_empty() {
                 turns.extend(session.queue.front().copied());
@@ -263,6 +274,7 @@ impl State {
             .iter()
             .filter(|(_, job)| job.phase != Phase::Finishing);
         match (all.next(), all.next()) {
+            // Guessing would end the wrong one, which can't be undone.
             (Some(_), Some(_)) => {
                 let jobs: Vec<_> = self
                     .jobs

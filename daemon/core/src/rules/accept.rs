@@ -126,6 +126,7 @@ impl State {
             running: None,
             at: now.wall_ms,
         };
+        // What many sends say alike is in memory once.
         let (terms, bytes) = self.jobs.share(Arc::new(Terms::of(&send)));
         let mut job = Job::new(placing.session, terms, now.mono, expires.boot_ms(now));
         job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
@@ -138,6 +139,7 @@ impl State {
         job.accept = Some(Arc::new(new));
         job.sender = sender.map(Box::new);
         job.depth = depth;
+        // One for later would keep its session's queue from going on.
         if start.is_none() {
             session.queue.push_back(turn);
         }
@@ -150,6 +152,8 @@ impl State {
     pub(crate) fn ask_to_accept(&mut self, batch: Batch) {
         let mut writes = Vec::new();
         for turn in &batch.turns {
+            // Turns of a dispatch are accepted all or none: a process that was reserved for one
+            // would wait for the others.
             let placed = if batch.dispatch.is_none() {
                 self.place_at_once(*turn)
             } else {
@@ -158,6 +162,7 @@ impl State {
             if placed.is_none()
                 && let Some(job) = self.outbox.expected(*turn, self.jobs.get_mut(turn))
             {
+                // Its text waits in the store from here on, not in memory.
                 job.given = None;
             }
             let Some(new) = self.jobs.get(turn).and_then(|job| job.accept.as_ref()) else {
@@ -219,6 +224,7 @@ impl State {
             let turns = batch.turns.iter();
             turns.map(|turn| (*turn, written.next())).collect()
         };
+        // Before the answers: these take the senders out of the jobs.
         self.count_client(batch, &answers);
         if let Some(dispatch) = batch.dispatch {
             self.dispatched(dispatch, &answers);
@@ -234,6 +240,7 @@ impl State {
                     }
                 }
                 _ => {
+                    // An answer that has no place for it: the others of the batch keep theirs.
                     let alone = Batch {
                         turns: vec![turn],
                         dispatch: None,
@@ -282,6 +289,8 @@ impl State {
         (job.accepted_seq, job.seq) = (seq, seq);
         let (session, sender) = (job.session, job.sender.take());
         let named = self.settings.nested && job.terms.native.is_none();
+        // Under its number from here on, before anybody is told of it: an `abort` may name it at
+        // once.
         self.jobs.accepted(turn, number);
         if let Some(new) = &new {
             self.jobs.lighter(turn, budget::until_stored(new));
@@ -319,6 +328,7 @@ impl State {
                 self.send(conn, &line.body(), waiter.id, None, telling, progress);
             }
         }
+        // The sender first: what it subscribed to itself leaves out the jobs that it follows.
         self.tell_subscribers(turn, accepted, seq);
         self.log_job(turn, What::Accepted);
         if cancelled {
@@ -326,6 +336,7 @@ impl State {
             if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
                 job.phase = Phase::Queued;
             }
+            // As one that waits, so that it ends by the same way as any other, with a final line.
             let cancelled = self.cancel(turn);
             self.peers.abort_resolved(turn, cancelled);
         } else if let Some(process) = placed {
@@ -382,8 +393,10 @@ impl State {
             replay: telling == Telling::Replay,
             seq,
             position: Position::default(),
+            // `resume` decides how it goes on: another unnamed send may be before it.
             state: FollowState::Behind,
         };
+        // Only who waits has to know that nothing starts now.
         accepted.drained = !accepted.running && self.mode.is_draining();
         let body = Line::Accepted(accepted).body();
         self.send(
@@ -429,6 +442,7 @@ impl State {
         if let Some(session) = self.outbox.expected(job.session, session) {
             session.queue.retain(|other| *other != turn);
         }
+        // Before it is looked at whether the session is idle: a process bound to it would keep it.
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);
         self.peers.abort_resolved(turn, None);

@@ -25,6 +25,7 @@ impl State {
                 agent.usable.is_ok() && (agent.found != Found::BuiltIn) == third_party
             })
         };
+        // What the user installed goes before the built-in agent, which is always there.
         let candidates: Vec<&str> = usable(true).map(|agent| agent.name.as_str()).collect();
         match candidates.as_slice() {
             [one] => return Ok((*one).to_owned()),
@@ -71,6 +72,7 @@ impl State {
         send: &Send,
     ) -> Result<(), Rejected> {
         let Some(agent) = self.settings.agents.get(name) else {
+            // It may have been installed since: whoever asks again finds it.
             self.look_for_agents();
             return Err(self.unknown_agent(name));
         };
@@ -92,6 +94,7 @@ impl State {
         pins::check(agent, &pins)?;
         let holder = session.and_then(|session| self.sessions.get(&session)?.slot);
         if let Some(slot) = holder.and_then(|worker| self.pool.get(&worker))
+            // What its session is pinned to was checked when it was set.
             && send.model.is_some()
         {
             offered(slot, &pins)?;

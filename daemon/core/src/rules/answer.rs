@@ -91,6 +91,7 @@ impl State {
             Ok(reply) => reply,
             Err(rejected) => return self.refuse(conn, id, rejected),
         };
+        // Taken before the commit: a second answer that comes meanwhile is late.
         let Some(open) = self.take(question, Closed::Answer) else {
             return;
         };
@@ -108,6 +109,7 @@ impl State {
             job: question.job,
             line: body.clone(),
         };
+        // The agent acts on it, and must not before it is on the disk who allowed that.
         let token = self
             .outbox
             .commit(Awaiting::Answered(Box::new(answered)), vec![write]);
@@ -169,6 +171,7 @@ fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
         question_id,
     } = answer;
     let expected = match (asking.kind, approve, choice, text) {
+        // Whoever dismisses a question gives the answer that changes nothing.
         (kind, None, None, None) if cancel => return Ok(silence(kind)),
         (QuestionKind::Approval, Some(true), None, None) => return Ok(Reply::Approved),
         (QuestionKind::Approval, Some(false), None, None) => return Ok(Reply::Denied),
@@ -198,6 +201,7 @@ pub(crate) fn closed(question: &str) -> Rejected {
 }
 
 pub(crate) fn unknown_question(text: &str) -> Rejected {
+    // It is somebody else's text: a line must not grow with it.
     let shown: String = text.chars().take(64).collect();
     Rejected::new(
         Code::UnknownQuestion,

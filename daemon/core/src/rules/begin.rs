@@ -30,6 +30,8 @@ impl State {
         let job = self.outbox.expected(turn, self.jobs.get(&turn))?;
         let session_id = job.session;
         let slot = self.outbox.expected(worker, self.pool.get_mut(&worker))?;
+        // From here on nobody else gets its place, though the mark is still on its way to the
+        // store.
         slot.turns.insert(turn);
         slot.sessions.insert(session_id);
         let process = Process {
@@ -64,6 +66,7 @@ impl State {
             && session.current == Some(turn)
         {
             session.current = None;
+            // To the front: it was the first, and those behind it are younger.
             session.queue.push_front(turn);
         }
         if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
@@ -75,6 +78,7 @@ impl State {
                 _ => Phase::Queued,
             };
         }
+        // Last: it may end the process, and the turn must not be bound to it any more.
         self.slot_freed(process.worker);
     }
 
@@ -119,6 +123,7 @@ impl State {
             self.make_native(turn);
         }
         self.count_process(turn, process.worker);
+        // Its waiting is over only now: had its process died before its first byte, it would go on.
         self.jobs.waits_no_more(turn);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
@@ -133,6 +138,7 @@ impl State {
             self.unplace(turn);
             return self.never_ready(turn);
         }
+        // From its first byte on the new attempt replaces what the one before it said.
         job.begin_again();
         job.ran = true;
         job.said.context = Some(context);
@@ -145,6 +151,7 @@ impl State {
         if let Some(slot) = self.outbox.expected(process.worker, slot) {
             session.last = slot.fit.pins().into();
         }
+        // For good: a later turn knows no more of what went before, whatever its own context is.
         session.lost |= context == Context::Lost;
         self.outbox.set(Timer::Running(turn), until);
         self.outbox.set(
@@ -178,6 +185,7 @@ impl State {
                 command,
             });
         }
+        // Behind the prompt: before it the agent has no turn that they could steer.
         self.tell_steers(turn);
     }
 
@@ -254,6 +262,7 @@ impl State {
         if keeps {
             let native = format!("agentd-{}-{number}", self.settings.epoch);
             if let Some(write) = self.renamed(session, Some(&native)) {
+                // Now, and not with its next event: a turn that fails is gone on with by it, too.
                 self.outbox.commit(Awaiting::Nothing, vec![write]);
             }
         }
@@ -322,6 +331,7 @@ impl State {
             return self.outbox.dangling(turn);
         };
         job.phase = Phase::Queued;
+        // No agent had it: it doesn't count among its attempts.
         job.attempt = job.attempt.saturating_sub(1);
         let (number, attempt) = (job.number, job.attempt);
         // It may have rung meanwhile.
@@ -376,6 +386,7 @@ impl State {
         if !slot.turns.is_empty() || !slot.is_ready() || self.pool.is_compacting(worker) {
             return;
         }
+        // It is idle by its purpose.
         let is_spare = slot.sessions.is_empty() && agent.warm > 0;
         if !self.is_memory(slot) && !is_spare {
             self.retire(worker);

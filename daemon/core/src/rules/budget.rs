@@ -57,6 +57,8 @@ impl State {
     /// Is there memory for one more page of a list?
     pub(crate) fn room_for_a_page(&self) -> Result<(), Rejected> {
         let held = self.peers.unsent();
+        // How long the page will be is not known before it is read, so what is there already
+        // decides.
         if held < UNSENT_BYTES {
             return Ok(());
         }

@@ -46,6 +46,7 @@ impl State {
         let number = self.outbox.number();
         let mut named = BTreeSet::new();
         let order = collect.jobs.iter().copied();
+        // A job that is named twice is told once: its second line would never come.
         let order: Vec<JobId> = order.filter(|job| named.insert(*job)).collect();
         let (here, elsewhere): (BTreeSet<JobId>, BTreeSet<JobId>) =
             named.into_iter().partition(|job| self.jobs.knows(*job));
@@ -60,6 +61,7 @@ impl State {
             pending: here,
             bytes: 0,
         };
+        // Before the store answers: a job that ends meanwhile counts.
         self.peers.collects_mut().insert(number, collecting);
         if elsewhere.is_empty() {
             self.collect_started(number);
@@ -208,6 +210,7 @@ impl State {
 
     /// A job ended: whoever collects it hears of it.
     pub(crate) fn collected(&mut self, job: JobId, line: &Body, seq: u64) {
+        // All of them get the line first: an answer takes a collect out of the list that is walked.
         let waiting: Vec<u64> = self.peers.collects().of_job(job).collect();
         for number in &waiting {
             self.peers.collects_mut().ended(*number, job, line, seq);
@@ -250,11 +253,13 @@ impl State {
         let Some(mut collecting) = self.collect_over(number) else {
             return;
         };
+        // It may have waited for an hour, while its reader stopped to read.
         if let Err(full) = self.room_for_a_page() {
             return self.refuse(collecting.conn, collecting.id, full);
         }
         let mut results = Vec::new();
         let mut pending = Vec::new();
+        // The rest of the line besides the results: the numbers of all jobs that it leaves out.
         let mut room = limits::MAX_LINE_OUT - 16 * 1024;
         for job in collecting.order {
             match collecting.results.remove(&job).flatten() {

@@ -22,6 +22,7 @@ impl State {
         let Some(awaiting) = self.outbox.committed(token) else {
             return self.outbox.dangling(token);
         };
+        // Whatever came of it: it is on its way no more, and others may end.
         self.jobs.slices().stored(token);
         if let Awaiting::Event { of: Some(of), .. } = &awaiting {
             self.event_stored(*of);
@@ -66,6 +67,7 @@ impl State {
                     self.note_lost(turn, token);
                 }
                 if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+                    // So that it is ended once more when the store takes something again.
                     job.said.last = None;
                 }
                 self.lost_track(turn);
@@ -82,6 +84,8 @@ impl State {
         let last = numbers.next().unwrap_or(0);
         let notes: Vec<u64> = numbers.collect();
         self.counters.last_seq = self.counters.last_seq.max(last);
+        // Their order is that of the numbers: the end of the one that was interrupted, then the
+        // notes of those behind it.
         self.finished(turn, token, last);
         for (turn, seq) in held.iter().zip(notes) {
             self.counters.last_seq = self.counters.last_seq.max(seq);
@@ -93,6 +97,7 @@ impl State {
         match &trouble {
             Some(_) => {
                 let until = self.now.mono + DOUBT_WITHIN;
+                // From when the trouble began: another message of it doesn't put off who waits.
                 self.outbox.set_if_unset(Timer::Doubt, until);
             }
             None => self.outbox.clear(Timer::Doubt),
@@ -119,6 +124,7 @@ impl State {
         for key in looked_up.collect::<Vec<_>>() {
             self.sessions_loaded(&key, Err(trouble.clone()));
         }
+        // Who comes later waits as long.
         self.outbox.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.indexes.pending.iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
@@ -136,6 +142,7 @@ impl State {
             let known = self.peers.connected(conn);
             known.is_some_and(|known| !known.follows.is_empty())
         };
+        // Its job is stored and goes on: cutting it off would take what it still hears.
         waiting.retain(|conn| !follows(conn));
         for conn in waiting {
             self.cut_off(conn);
@@ -171,11 +178,13 @@ impl State {
         self.steers_too_late(turn);
         if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             job.phase = Phase::Finishing;
+            // What waits behind the commit that was lost can't be told in order any more.
             job.out.clear();
         }
         let known = self.sessions.get_mut(&session);
         if let Some(known) = self.outbox.expected(session, known) {
             known.queue.retain(|other| *other != turn);
+            // It keeps its session from starting another turn until its end is stored.
             known.current.get_or_insert(turn);
         }
         let again = self.now.mono + FINISH_AGAIN;
@@ -196,6 +205,7 @@ impl State {
         let Some(job) = job.filter(|job| job.said.last.is_none()) else {
             return;
         };
+        // `fail` does nothing for a turn that is ending.
         job.phase = Phase::Queued;
         let error = "the store did not take what became of the turn; what it did may have taken \
                      effect";

@@ -32,6 +32,7 @@ impl State {
             telling,
             progress,
         });
+        // Behind the line that filled it: when the mark comes back, that one was taken, too.
         if is_marked {
             self.outbox.push(Effect::Mark { conn });
         }
@@ -64,6 +65,7 @@ impl State {
     }
 
     pub(crate) fn disconnected(&mut self, conn: ConnId) {
+        // A second time nothing is left to forget.
         let Some(gone) = self.peers.remove(conn) else {
             return;
         };
@@ -76,6 +78,7 @@ impl State {
             }
         }
         self.collects_nothing(conn);
+        // What it asked and nobody looked at yet takes memory, and has nobody to answer.
         self.sessions.forget_conn(conn);
         self.forget_asker(conn);
     }

@@ -14,6 +14,7 @@ impl State {
     /// What came of an agent's processes so far says nothing of the next ones.
     pub(crate) fn forget_deaths(&mut self, agent: &str) {
         self.pool.forget_deaths(agent);
+        // Also what only single sessions are blamed for: it was the same program.
         let of_it = self.sessions.values_mut();
         for session in of_it.filter(|session| session.agent == agent) {
             session.health = Rare::default();
@@ -23,6 +24,8 @@ impl State {
     /// Counts a process's death against whoever is at fault; returns who that is.
     pub(crate) fn count_death(&mut self, worker: WorkerId, death: &Death<'_>) -> Blame {
         let now = self.now.mono;
+        // Only of one that never came up: what dies in its turns shows a fault of its own, whoever
+        // lives beside it.
         let beside = death.ready_for.is_none() && self.is_extra(worker);
         let Some(slot) = self.pool.get_mut(&worker) else {
             self.outbox.dangling(worker);

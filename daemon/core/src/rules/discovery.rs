@@ -32,6 +32,8 @@ impl State {
     /// Does a request name an agent that can't be used as far as is known, and may that have changed
     /// since the last look?
     pub(crate) fn needs_a_look(&self, request: &Request) -> bool {
+        // A request that waits for a look costs its sender time, and each look goes through all
+        // directories of `PATH`.
         if !self.pool.is_looking() && !self.pool.may_look(self.now.mono) {
             return false;
         }
@@ -102,7 +104,11 @@ impl State {
         self.pool.looked(self.now.mono);
         self.settings.looked_for = looked_for;
         for agent in agents {
+            // What is found now is another program, or the same one mended: it is tried without its
+            // past.
             self.forget_deaths(&agent.name);
+            // Nothing is taken out: an agent whose program is away for a moment is still one, with
+            // turns that wait.
             self.settings.agents.insert(agent.name.clone(), agent);
         }
         let Some(waited) = self.sessions.unpark(WAITING) else {
@@ -163,6 +169,7 @@ impl State {
                 _ => {}
             }
         }
+        // It was there for its turn alone, which waits for another one now.
         self.drop_slot(worker);
         if gives_up.is_some() {
             self.fail_waiting(&agent, &[]);

@@ -75,6 +75,7 @@ impl State {
                 Ok(turn) => turns.push(turn),
                 Err(rejected) => {
                     refused = Some((item, rejected));
+                    // The first refusal is the answer; what is behind it would be undone anyway.
                     break;
                 }
             }
@@ -84,6 +85,7 @@ impl State {
         let dispatching = Dispatching { conn, id, ignored };
         self.peers.dispatch(number, dispatching);
         if let Some((item, rejected)) = refused {
+            // None of them was told to the store: taken back, they leave no trace.
             for turn in turns {
                 self.drop_pending(turn);
             }
@@ -113,6 +115,8 @@ impl State {
             expires: EXPIRES,
             ..Placing::of_send(session, parent, contents)
         };
+        // Without a sender: the numbers are the answer, and who wants the ends collects or
+        // subscribes.
         let turn = self.make_pending(None, send, &placing);
         let turn = turn.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
         if turn.is_err() {

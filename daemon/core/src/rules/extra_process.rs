@@ -71,12 +71,14 @@ impl State {
     pub(crate) fn no_extra_before(&self, agent: &str, fit: &Fit) -> Option<Duration> {
         let jitter = mix(self.settings.seed);
         let until = self.pool.extra(agent)?.held_until(self.now.mono, jitter);
+        // Alone it is tried as a first one: what failed beside others says nothing of it.
         until.filter(|_| self.has_another(agent, fit, None))
     }
 
     /// Ends what others of its agent may fail beside, once it is idle: an older turn waits that it
     /// can't take.
     pub(crate) fn leave_to_others(&mut self, agent: &str) {
+        // One that holds no memory: what ends with it can be opened again.
         let idle = self.pool.iter().find(|(worker, slot)| {
             slot.agent == agent
                 && slot.is_ready()

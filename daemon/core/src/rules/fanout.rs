@@ -53,6 +53,7 @@ impl State {
 
     /// A numbered line of a job is durable: it is sent to every subscriber whose next one it is.
     pub(crate) fn publish(&mut self, turn: TurnId, body: &Body, seq: u64, happened: Happened) {
+        // A copy: a subscription may end while its lines are told.
         for conn in self.peers.subscribers().clone() {
             self.publish_to(conn, turn, (body, seq), happened);
         }
@@ -73,6 +74,8 @@ impl State {
         let Some(subscription) = self.subscription_mut(conn) else {
             return;
         };
+        // Who isn't live gets it from the store; what was seen already came with a page that held
+        // it.
         if subscription.place != Place::Live || seq <= subscription.seen {
             return;
         }
@@ -90,6 +93,8 @@ impl State {
             self.send(conn, body, id, Some(seq), first, more);
         }
         if let Some(subscription) = self.subscription_mut(conn) {
+            // Also where it isn't wanted: the next line that is must not look like one behind a
+            // gap.
             subscription.pass(seq);
             if happened == Happened::AtTheEnd {
                 subscription.texts.remove(&number);
@@ -118,6 +123,7 @@ impl State {
             if subscription.place != Place::Live || !self.hears(*conn, turn) {
                 return None;
             }
+            // One that it has heard nothing of is told from its beginning.
             let position = subscription.texts.get(&number?).copied();
             Some((*conn, position.unwrap_or_default()))
         };
@@ -172,6 +178,8 @@ impl State {
                 .map(|(job, position)| (*job, *position))
                 .collect(),
         };
+        // Set before it is asked: its lines aren't passed on until the page is told, which would
+        // put them out of order.
         subscription.place = Place::Loading;
         let number = subscription.number;
         self.outbox.load(Awaiting::Log { conn, number }, query);
@@ -182,6 +190,7 @@ impl State {
         let Some(subscription) = self.subscription_mut(conn) else {
             return;
         };
+        // The connection has unsubscribed since, and asked anew.
         if subscription.number != number {
             return;
         }
@@ -257,6 +266,7 @@ impl State {
         let Some(subscription) = self.subscription_mut(conn) else {
             return;
         };
+        // So that the next page needn't look at jobs that are over before it begins.
         subscription.first = page.first;
         if let Some((job, portion)) = page.portion {
             self.tell_portion(conn, job, &portion);
@@ -295,6 +305,7 @@ impl State {
             let from = from.unwrap_or_default();
             let (first, more) = (Telling::First, Progress::More);
             if ends {
+                // All of a job's text comes before its final line.
                 let spoken = Spoken::of_stored(line.job, &line.texts, from);
                 self.send_spoken(conn, Reader::Subscriber(line.job), &spoken, first);
             }
@@ -346,6 +357,7 @@ impl State {
 
     /// A subscriber has all numbered lines: what turns in flight said meanwhile comes next.
     fn send_missed_texts(&mut self, conn: ConnId) {
+        // By their numbers, so that those who came first are heard first.
         let turns: Vec<(JobId, TurnId)> = self.jobs.numbers().collect();
         for (number, turn) in turns {
             if !self.hears(conn, turn) {

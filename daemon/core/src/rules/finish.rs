@@ -68,6 +68,7 @@ impl State {
         job.phase = Phase::Settling { process, ending };
         let slot = self.pool.get(&process.worker);
         let describe = slot.map(|slot| slot.describe);
+        // From here on it counts how long it takes to settle.
         self.outbox.clear(Timer::Running(turn));
         if describe.is_some_and(|describe| describe.cancels) {
             let command = WorkerCommand::Cancel { turn };
@@ -78,6 +79,7 @@ impl State {
             });
             self.outbox.set(Timer::Settling(turn), self.now.mono + RUNG);
         } else if describe.is_some_and(|describe| describe.sessions == Sessions::PerTurn) {
+            // The process is the turn, and hears no command.
             self.stop_slot(process.worker, StopStage::Term);
         } else {
             self.unsettled(turn);
@@ -128,6 +130,8 @@ impl State {
         let Phase::Marking { process, cancelled } = job.phase else {
             return;
         };
+        // It was aborted while its mark was on its way: no byte has gone, so it ends as if it had
+        // waited.
         if cancelled {
             self.unplace(turn);
             self.end_as_asked(turn, &Ending::Cancelled);
@@ -167,6 +171,7 @@ impl State {
             return;
         };
         let end = match failure.code {
+            // What it did may be half done: those behind it wait until somebody has looked.
             Code::Interrupted | Code::WorkerExited | Code::WorkerUnresponsive => End::Interrupted,
             _ => End::Failed,
         };
@@ -274,6 +279,7 @@ impl State {
             .started_at
             .map(|at| self.now.mono.saturating_sub(at));
         let worker = job.process().map(|process| process.worker);
+        // While the job still has its process, by which the log names it.
         self.log_end(turn, &line, millis(took.unwrap_or_default()));
         let slot = worker.map(|worker| (worker, self.pool.get_mut(&worker)));
         if let Some(slot) = slot.and_then(|(worker, slot)| self.outbox.expected(worker, slot)) {
@@ -287,6 +293,8 @@ impl State {
         };
         job.phase = Phase::Finishing;
         job.said.last = Some(body.clone());
+        // In the commit of the end: whoever is told of an end finds it, and none is forgotten by a
+        // crash.
         let callback = job.terms.callback.clone();
         self.clear_timers(turn);
         self.counters.ended(took);
@@ -305,6 +313,8 @@ impl State {
             End::Interrupted => self.to_hold(session_id, turn),
             End::Completed | End::Cancelled | End::Failed => Vec::new(),
         };
+        // Held and told so in one commit: after a crash between the two they would run, or be held
+        // in silence.
         let notes: Vec<(TurnId, JobId, Body)> = held
             .iter()
             .filter_map(|turn| {
@@ -328,7 +338,9 @@ impl State {
         let Some(session) = self.sessions.get_mut(&session_id) else {
             return self.outbox.dangling(session_id);
         };
+        // One that never began left nothing in the agent's memory.
         session.turns += u64::from(ran);
+        // The next one may start now, though the end is not durable yet: the store writes in order.
         session.queue.retain(|other| *other != turn);
         if session.current == Some(turn) {
             session.current = None;
@@ -358,7 +370,9 @@ impl State {
             return;
         };
         let session = job.session;
+        // A copy: each of them goes with its final line.
         let followers: Vec<_> = job.followers.iter().copied().collect();
+        // While the job is in memory: what a subscriber lacks of its text is taken from there.
         self.publish(turn, &body, seq, Happened::AtTheEnd);
         self.remove_job(turn);
         for (conn, follow_id) in followers {
@@ -372,6 +386,7 @@ impl State {
             }
         }
         self.collected(number, &body, seq);
+        // The job may have been the last thing that kept it in memory.
         self.forget_session_if_idle(session);
     }
 
@@ -405,6 +420,7 @@ impl State {
             return self.outbox.dangling(session_id);
         };
         if !session.named && session.queue.is_empty() {
+            // Mostly no second turn follows one that named no session: others get its process.
             self.give_up(session_id, process);
         } else if let Some(idle_for) = self.may_be_unused(session_id) {
             let until = self.now.mono + idle_for;
@@ -420,6 +436,7 @@ impl State {
         let slot = self.pool.get(&known.slot?)?;
         let agent = self.settings.agents.get(&slot.agent)?;
         let idle = known.queue.is_empty() && known.current.is_none() && !known.closing;
+        // Only what can be reopened in any process may leave one that others keep alive.
         let shared = !slot.one_session && slot.reopens_in_turns() && known.native.is_some();
         (idle && shared).then_some(agent.idle_timeout)
     }
@@ -453,6 +470,7 @@ impl State {
         let SlotPhase::Ready { pid, since } = slot.phase else {
             return;
         };
+        // Cheaper than a new process, which takes a core for a second.
         if describe.sessions == Sessions::One && describe.recycles && !slot.retiring {
             slot.phase = SlotPhase::Recycling { pid, since };
             self.outbox
@@ -480,6 +498,7 @@ impl State {
         };
         self.outbox.clear(Timer::Unused(session));
         if let Some(name) = known.name {
+            // Nobody waits for it, and thousands may leave at once.
             self.outbox.tell_later(Write::Release { session: name });
         }
     }
@@ -501,6 +520,7 @@ fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
     let mut cut = false;
     let mut traces = Vec::new();
     for (trace, _) in &job.said.tools {
+        // The names of a trace's fields and its numbers take about so much.
         let size = 160
             + escaped_len(&trace.output)
             + escaped_len(&trace.input.to_string())
@@ -523,6 +543,7 @@ fn api_calls(calls: &[Json]) -> Vec<Value> {
         room = room.saturating_sub(call.len() + 1);
         room > 0
     };
+    // An agent in a loop calls its model without end: the first calls say what it was.
     let kept = calls.iter().take(256).take_while(fits);
     kept.map(|call| json::value(call)).collect()
 }

@@ -53,6 +53,8 @@ impl State {
         let token = self
             .outbox
             .commit(Awaiting::Event { turn, of }, vec![write]);
+        // It stands in its place among the lines from now on, and lets none behind it leave before
+        // its commit.
         job.out.push_back(Out::Numbered { token, body });
         self.event_unstored(of);
     }
@@ -63,6 +65,8 @@ impl State {
             return self.outbox.dangling(turn);
         };
         let position = job.position();
+        // Pieces behind which nothing else was said are one: a model says a few characters at a
+        // time.
         if let Some(Out::Text(last)) = job.out.back_mut() {
             *last = position;
         } else {
@@ -122,6 +126,7 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return self.outbox.dangling(turn);
         };
+        // A copy: a follower that falls behind is changed while the others are told.
         for (conn, follow_id) in job.followers.clone() {
             let Some(follow) = self.follow_mut(conn, follow_id) else {
                 continue;
@@ -130,6 +135,7 @@ impl State {
                 continue;
             }
             if let Some(seq) = seq {
+                // Also where lines in between aren't wanted: it is where a refill would begin.
                 follow.seq = seq;
             }
             if follow.stream {
@@ -225,6 +231,7 @@ impl State {
         if known.window.behind || known.window.outstanding() <= READER_QUEUE {
             return;
         }
+        // It gets nothing from here on: a reader that has stopped must not take memory from others.
         known.window.behind = true;
         for follow in known.follows.values_mut() {
             if follow.state == FollowState::Live {
@@ -240,10 +247,12 @@ impl State {
 
     pub(crate) fn caught_up(&mut self, conn: ConnId) {
         self.peers.mark_returned(conn);
+        // A list that waited for the reader, too.
         self.look_next(conn);
         let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
+        // Half: at the limit itself it would fall behind again with the next line.
         if known.window.behind && known.window.outstanding() <= READER_QUEUE / 2 {
             known.window.behind = false;
             let follows: Vec<_> = known.follows.keys().copied().collect();
@@ -263,6 +272,7 @@ impl State {
     pub(crate) fn follow(&mut self, conn: ConnId, follow: Follow) -> Option<FollowId> {
         let follow_id = FollowId(self.outbox.number());
         let known = self.peers.connected_mut(&conn)?;
+        // Without an id lines can't be told apart, so such sends are answered one after the other.
         if follow.id.is_none() {
             known.unnamed.push_back(follow_id);
         }
@@ -279,6 +289,7 @@ impl State {
         let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };
+        // Another send without an id goes before it.
         let blocked = known
             .unnamed
             .iter()
@@ -320,6 +331,7 @@ impl State {
     /// Asks the store for a follower; `texts` are kept for its answer.
     fn refill(&mut self, conn: ConnId, follow: FollowId, query: Query, texts: Vec<TextPiece>) {
         let job = self.follow_mut(conn, follow).map(|follow| follow.job);
+        // Asked before the store is: what a job says while that reads would be missed otherwise.
         let over = job.is_some_and(|job| !self.jobs.knows(job));
         let token = self.outbox.load(
             Awaiting::Refill {
@@ -433,6 +445,7 @@ impl State {
         if let Some(subscription) = &mut known.subscription
             && subscription.seen < seq
         {
+            // Its subscription comes to this line later, and must not tell it a second time.
             subscription.told.insert(seq, follow.job);
         }
         self.unfollow(conn, follow_id, follow.job);

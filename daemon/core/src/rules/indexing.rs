@@ -23,6 +23,8 @@ impl State {
             let in_flight = job.is_some_and(is_in_flight);
             let pending = matches!(phase, Some(Phase::Pending { .. }));
             if let Some(job) = job.filter(|job| waits(job)) {
+                // What its session waits for may be another turn now. One that runs changes nothing
+                // there, and does so all the time.
                 self.sessions.touch(job.session);
             }
             keep(&mut self.indexes.in_flight, turn, in_flight);
@@ -43,6 +45,8 @@ impl State {
         let session = self.sessions.get(&id)?;
         let turn = self.head(session)?;
         let lane = match session.slot {
+            // One that only comes up for it doesn't bind it: whichever process is free first takes
+            // it.
             Some(worker) if !session.coming => Lane::Held(worker),
             _ => Lane::Free(Arc::new(self.need(session, self.jobs.get(&turn)?))),
         };
@@ -63,6 +67,7 @@ impl State {
 
     fn need(&self, session: &Session, job: &Job) -> Need {
         let agent = self.settings.agents.get(&session.agent);
+        // Where each turn is a process nothing has to fit.
         let lasting = agent.filter(|agent| agent.describe.sessions != Sessions::PerTurn);
         Need {
             agent: session.agent.clone(),
@@ -114,6 +119,7 @@ impl State {
         if (known.cwd, known.toolsets) != (cwd, toolsets) {
             (known.cwd, known.toolsets) = (cwd, toolsets);
             for session in self.indexes.lanes.sessions_of(agent) {
+                // Their lanes are named by what processes take, which is another now.
                 self.sessions.touch(session);
             }
         }

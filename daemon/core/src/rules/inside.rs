@@ -37,9 +37,12 @@ impl State {
                 return Err(Rejected::new(Code::Forbidden, error)
                     .hint("leave it out: it is found by itself"));
             }
+            // A process of several turns doesn't say for which one it asks: a wrong parent would be
+            // worse than none.
             (None, [only]) => Some(*only),
             (None, _) => None,
         };
+        // An agent that is asked to delegate, and asks another one the same, would never end.
         if parent.is_some_and(|parent| self.depth(parent) >= DELEGATION_DEPTH) {
             let error = format!("jobs of jobs of jobs: {DELEGATION_DEPTH} levels are the limit");
             return Err(Rejected::new(Code::Forbidden, error));
@@ -49,6 +52,8 @@ impl State {
 
     pub(crate) fn is_worker(&self, descent: &Descent) -> bool {
         let mut pids = self.pool.slots().filter_map(Slot::pid);
+        // Its ancestors may have gone on purpose; the mark stays. Whoever can't be looked at is
+        // taken for one.
         descent.marked || descent.unseen || pids.any(|pid| descent.ancestry.contains(&pid))
     }
 }

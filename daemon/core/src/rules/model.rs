@@ -56,6 +56,7 @@ impl State {
     fn session_meant(&self, conn: ConnId) -> Result<SessionId, Rejected> {
         let nothing =
             || Rejected::new(Code::SessionIdle, "there is no session that could be meant");
+        // Not the only live turn: a conversation goes on with what it sent to.
         if let Some(last) = self.peers.steers().last_session(conn) {
             return Some(last)
                 .filter(|last| self.sessions.contains(*last))
@@ -80,6 +81,7 @@ impl State {
                 format!("the session `{name}` has a turn in flight"),
             );
         }
+        // A process that was only started for the session doesn't hold its earlier turns yet.
         let slot = known.slot.filter(|_| known.open);
         let slot = slot.and_then(|worker| Some((worker, self.pool.get(&worker)?)));
         let can = match slot {
@@ -124,6 +126,7 @@ impl State {
                 instructions,
             },
         });
+        // It works, though it has no turn.
         self.outbox.clear(Timer::Idle(worker));
         let until = self.now.mono + COMPACTS_WITHIN;
         self.outbox.set(Timer::Compact(worker), until);
@@ -175,6 +178,7 @@ impl State {
             let within = COMPACTS_WITHIN.as_secs() / 60;
             let error = format!("the session `{session}` was not shortened within {within} min");
             self.refuse(conn, id, Rejected::new(Code::Timeout, error));
+            // What it would still say can't be told from the answer to another request.
             self.restart_slot(worker, true);
         }
     }
@@ -220,6 +224,7 @@ impl State {
         };
         let describe = agent.describe;
         let holder = session.slot.and_then(|worker| self.pool.get(&worker));
+        // A new process is how it gets another model: what only the old one holds would be lost.
         let forgets = describe.resume == Resume::None || holder.is_some_and(|slot| !slot.resumes);
         if !describe.model_per_turn && forgets && session.turns > 0 {
             let error = format!(

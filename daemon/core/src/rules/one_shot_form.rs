@@ -25,11 +25,13 @@ impl State {
         agent.kind = form.kind;
         agent.command = form.command;
         agent.describe = form.describe;
+        // They were of the form that it lacks.
         self.forget_deaths(name);
         let old = self.pool.iter();
         let old = old.filter(|(_, slot)| slot.agent == name && !slot.is_one_turn());
         let old: Vec<WorkerId> = old.map(|(worker, _)| worker).collect();
         for worker in old {
+            // Before its process ends, by which they are found.
             self.tell_who_waits(worker, &form.why);
             match self.pool.get(&worker).map(|slot| slot.phase) {
                 Some(

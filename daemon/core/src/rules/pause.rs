@@ -14,6 +14,8 @@ impl State {
         let Some(slot) = self.pool.current(of.worker, of.generation) else {
             return;
         };
+        // Counted in the slot, and anew with each process: what a dead one said is no longer held
+        // against it.
         slot.unstored += 1;
         if slot.unstored >= EVENTS_UNSTORED && !slot.paused {
             self.pause(of, true);
@@ -49,12 +51,14 @@ impl State {
         let Some(slot) = self.pool.current(of.worker, of.generation) else {
             return;
         };
+        // Far below the limit, so that it isn't paused and read again for every event.
         if !slot.paused || slot.unstored > EVENTS_READ_AGAIN {
             return;
         }
         let slot = self.pool.get(&of.worker);
         let turns = slot.into_iter().flat_map(|slot| &slot.turns);
         let mut jobs = turns.filter_map(|turn| self.jobs.get(turn));
+        // Either may have paused it: it is read again when neither would.
         if !jobs.any(|job| job.said.text_unstored > TEXT_READ_AGAIN) {
             self.pause(of, false);
         }

@@ -31,6 +31,7 @@ pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
         let provider = pins.provider.as_ref()?;
         Some(format!("{provider}{separator}{model}"))
     };
+    // Agents write a model with its provider in one of these ways.
     let names = [Some(model.clone()), whole("/"), whole(":")];
     if models
         .iter()
@@ -109,6 +110,7 @@ impl State {
     /// whose session is gone fails so, too, and is started without it.
     pub(crate) fn pins_at_first(&self, worker: WorkerId) -> Option<String> {
         let slot = self.pool.get(&worker)?;
+        // A process that was up with these pins has shown that its program takes them.
         let first = slot.restarts == 0 && slot.phase.ready_since().is_none();
         let keeps = |session| {
             slot.resuming == Some(session)
@@ -154,6 +156,7 @@ impl State {
         let queued = sessions.filter_map(|session| self.sessions.get(session));
         let queued = queued.flat_map(|session| &session.queue);
         let wanted: Vec<TurnId> = queued.filter_map(wants).collect();
+        // Those that it has already end as with any process that is gone.
         self.end_turns(worker, why, tail);
         self.no_spares_with(&slot.agent, &slot.fit);
         for turn in wanted {

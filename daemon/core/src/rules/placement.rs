@@ -54,6 +54,8 @@ impl State {
             return self.outbox.dangling(turn);
         };
         let Some(number) = job.number else { return };
+        // Counted with the mark: after a crash a turn found marked has begun, as far as anybody
+        // knows.
         job.attempt += 1;
         let line = Line::Running {
             job: number,
@@ -81,6 +83,7 @@ impl State {
         let session_id = job.session;
         let session = self.sessions.get(&session_id);
         let session = self.outbox.expected(session_id, session)?;
+        // It is in its session's queue already, and nothing else may be.
         let alone = session.queue.len() == 1 && session.current.is_none() && session.gate.is_none();
         let phase = self.jobs.get(&turn).map(|job| &job.phase);
         let cancelled = matches!(
@@ -139,6 +142,7 @@ impl State {
             }
             return self.place_bound(worker, session_id, &fit);
         }
+        // The session's fault comes first: a healthy process of its agent would fare alike with it.
         if let Some(failure) = self.broken_session(&agent.name, session_id) {
             return Placement::Never(failure);
         }
@@ -155,6 +159,7 @@ impl State {
         let held = self.no_extra_before(&agent.name, &fit);
         if let Some(at) = held.filter(|_| !own) {
             self.outbox.set_no_later(Timer::Look, at);
+            // What lives will take the turn; otherwise the one that is in the way may go.
             if !lives {
                 self.leave_to_others(&agent.name);
             }
@@ -182,6 +187,7 @@ impl State {
         pass: &mut Pass,
     ) -> Placement {
         let any = !own && !per_turn(agent);
+        // One that has room for more sessions than wait for it need not be started a second time.
         if any && let Some(worker) = self.unclaimed(agent, &fit) {
             self.claim(worker, session_id, true);
             return Placement::Soon(worker);
@@ -207,6 +213,8 @@ impl State {
             Room::None => return Placement::Wait,
         }
         if per_turn(agent) {
+            // Counted now, as it is spawned only when its turn's mark is durable: more than the
+            // rate allows would be on their way by then.
             self.pool.spawns(self.now.mono);
         }
         self.tries_extra(&agent.name);
@@ -224,6 +232,8 @@ impl State {
         let worker = WorkerId(self.outbox.number());
         let mut slot = Slot::new(agent, fit);
         if let Some(reach) = self.indexes.reach.get(&agent.name) {
+            // Else the turns that it will take wait in another lane than the one that it is looked
+            // for in.
             slot.expects(*reach);
         }
         self.pool.insert(worker, slot);
@@ -313,6 +323,7 @@ impl State {
             self.drop_slot(worker);
             return Placement::Changed;
         }
+        // One that leaves is waited for as well: its session is open in it until it is gone.
         if slot.serves(fit) || !slot.takes_turns() {
             return self.place_here(worker);
         }
@@ -350,6 +361,8 @@ impl State {
         if !slot.describe.switches || rest != *fit {
             return false;
         }
+        // From now on, and not with its answer: one that can't is replaced, and its next one is
+        // started so.
         slot.fit = rest;
         slot.phase = SlotPhase::Recycling { pid, since };
         let generation = slot.generation;
@@ -380,6 +393,7 @@ impl State {
         if !slot.has_room() || !slot.takes_turns() {
             return Placement::Wait;
         }
+        // A process may have gone deaf, or its machine slept; its turn would find out by hanging.
         if slot.is_asked_first(now) {
             slot.phase = SlotPhase::Probing { pid, since };
             let generation = slot.generation;
@@ -418,6 +432,8 @@ impl State {
                 // One that is being asked answers before one that has yet to be asked.
                 let asked = slot.phase.is_probing();
                 let waits = !asked && slot.is_asked_first(self.now.mono);
+                // Then one of many sessions, so that those of one stay free, and of those the least
+                // busy.
                 (waits, asked, slot.one_session, slot.turns.len())
             })
             .map(|(worker, _)| worker)
@@ -458,6 +474,7 @@ impl State {
             .iter()
             .next()
             .copied()
+            // One of many sessions reopens none at its start.
             .filter(|_| slot.sessions.len() == 1);
         let session = session_id.and_then(|session| self.sessions.get(&session));
         let native = slot.describe.resume == Resume::Native;

@@ -75,6 +75,7 @@ impl State {
             why: &format!("it could not be started: {error}"),
             tail: "",
         };
+        // These may pass by themselves, so the turns wait and nothing counts against the agent yet.
         if death.cause.waits().is_some() {
             return self.missing(worker, &death);
         }
@@ -120,6 +121,7 @@ impl State {
             for turn in queued {
                 self.end_in_turn(turn, failed.clone());
             }
+            // A spare there would fail in the same way, over and over.
             self.no_spares_in(&agent, &cwd);
         }
         self.restarted(worker, Err(error.to_owned()));
@@ -134,6 +136,7 @@ impl State {
         let Some(slot) = self.pool.current(worker, generation) else {
             return;
         };
+        // It never came up, which counts as its death.
         if matches!(slot.phase, SlotPhase::Starting { .. }) {
             return self.unready(worker, why);
         }
@@ -142,6 +145,7 @@ impl State {
         self.note_crash(worker, why);
         self.log_worker(worker, What::Unresponsive);
         if !stops {
+            // It doesn't read: what asks it to end would not be heard.
             self.stop_slot(worker, StopStage::Kill);
         }
     }
@@ -184,6 +188,7 @@ impl State {
         let Some(then) = asked else {
             return self.exited_unasked(worker, exit, ready_for, tail);
         };
+        // Why it was ended, which says more than how it ended.
         let stuck = self
             .pool
             .get(&worker)
@@ -197,6 +202,7 @@ impl State {
                     slot.restarts += 1;
                 }
                 self.counters.restarts += 1;
+                // Before it starts again: its next process reopens what is left in it.
                 self.close_sessions(worker);
                 self.start(worker);
             }
@@ -206,6 +212,7 @@ impl State {
             },
             Then::Death => {
                 self.close_sessions(worker);
+                // It was counted when its time to get ready was over.
                 self.after_death(worker, Duration::ZERO);
             }
             Then::Restart | Then::Gone => self.drop_slot(worker),
@@ -262,9 +269,11 @@ impl State {
         };
         slot.last_error = Some(error.clone());
         self.note_crash(worker, &error);
+        // Before its sessions are let go: it may be one of theirs.
         let blame = self.count_death(worker, death);
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
         self.close_sessions(worker);
+        // It isn't started again by itself: its turns go to the process that it failed beside.
         if blame == Blame::Extra {
             self.restarted(worker, Err(error));
             return self.drop_slot(worker);
@@ -290,6 +299,8 @@ impl State {
         let healths = sessions
             .iter()
             .filter_map(|session| Some(&*self.sessions.get(session)?.health));
+        // The worst of them: a session that keeps killing its process waits longer than its agent
+        // has to.
         for health in healths.chain(self.pool.health(&agent)) {
             broken |= health.state().is_some();
             delay = delay.max(health.delay(jitter));
@@ -334,6 +345,7 @@ impl State {
         if self.mode.is_stopping()
             || self.is_per_turn(&agent)
             || !(wanted || spare || self.restarts_wait_for(worker))
+            // A run without the daemon ends with its turn.
             || self.settings.served != Served::Daemon && !wanted
         {
             return self.drop_slot(worker);
@@ -343,6 +355,7 @@ impl State {
             slot.phase = SlotPhase::Backoff;
         }
         self.counters.restarts += 1;
+        // After a healthy life it was no loop.
         if lived > HEALTHY_AFTER || delay.is_zero() {
             self.start(worker);
         } else {
@@ -369,6 +382,7 @@ impl State {
             .filter(|(_, job)| {
                 (agent_broken
                     && self.agent_of(job.session) == agent
+                    // Who has a process hears nothing of it.
                     && !self.has_process_for(agent, Some(job.session)))
                     || sessions.contains(&job.session)
             })
@@ -392,6 +406,8 @@ impl State {
             let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
                 continue;
             };
+            // Somebody asked that it be run again; three times at most, as it may be what kills its
+            // agent.
             let again =
                 job.terms.retry == agentd_protocol::request::Retry::Auto && job.attempt < ATTEMPTS;
             match job.phase.clone() {
@@ -429,6 +445,7 @@ impl State {
 
     /// A turn that had begun waits once more, for as long as a new one would at most.
     pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
+        // By the old time, before that changes.
         self.jobs.waits_no_more(turn);
         if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             let until = Duration::from_millis(self.now.boot_ms) + DEFAULT_EXPIRES;
@@ -457,6 +474,7 @@ impl State {
         let known = self.sessions.get_mut(&session);
         if let Some(session) = self.outbox.expected(session, known) {
             session.current = None;
+            // It keeps its place before those that came after it.
             session.queue.push_front(turn);
         }
         self.wait_afresh(turn);
@@ -503,6 +521,7 @@ impl State {
         slot.last_error = Some(why.to_owned());
         let (agent, sessions) = (slot.agent.clone(), slot.sessions.clone());
         self.log_worker(worker, What::Unresponsive);
+        // What it prints while it ends may say why: the turns wait for that.
         if pins.is_some() {
             return self.end_slot(worker, StopStage::Kill, Then::Refused);
         }
@@ -519,6 +538,7 @@ impl State {
         }
         self.end_slot(worker, StopStage::Kill, Then::Death);
         let sessions: Vec<SessionId> = sessions.into_iter().collect();
+        // Now, and not with its exit: that may take another five seconds.
         self.fail_waiting(&agent, &sessions);
     }
 }

@@ -90,6 +90,7 @@ impl State {
                 message,
                 after,
             };
+            // The store may not have all of it yet.
             if let Some(piece) = self.message_here(&query) {
                 return self.looked_up(conn, id, asked, Loaded::Message(Some(piece)));
             }
@@ -127,6 +128,7 @@ impl State {
     /// Looks something up now, or when the reader has taken what it asked for before: a page is in
     /// memory from then until it is read.
     pub(crate) fn look_up(&mut self, conn: ConnId, id: Option<Id>, asked: Asked, query: Query) {
+        // It takes as long as it takes, and its answer is small: other lists need not wait for it.
         if asked == Asked::Backup {
             self.outbox.load(Awaiting::Asked { conn, id, asked }, query);
             return;
@@ -140,6 +142,7 @@ impl State {
     /// Looks up what a connection has asked for, if nothing stands before it.
     pub(crate) fn look_next(&mut self, conn: ConnId) {
         loop {
+            // Asked anew for each: a refusal is short, and the next one may fit.
             let refused = self.room_for_a_page().err();
             let Some(known) = self.peers.connected_mut(&conn) else {
                 return;
@@ -154,6 +157,7 @@ impl State {
                 self.refuse(conn, id, rejected);
                 continue;
             }
+            // One at a time: each page is in memory from now until it is read.
             known.looking = true;
             self.outbox.load(Awaiting::Asked { conn, id, asked }, query);
         }
@@ -268,6 +272,7 @@ impl State {
         match self.job_here(job)?.phase {
             Phase::Held => Some(JobPhase::Held),
             Phase::Running { .. } | Phase::Settling { .. } => Some(JobPhase::Running),
+            // Its end isn't durable, so nobody was told of it.
             Phase::Finishing if self.job_here(job)?.said.started_at.is_some() => {
                 Some(JobPhase::Running)
             }
@@ -279,6 +284,7 @@ impl State {
     }
 
     fn as_it_stands(&self, row: JobRow) -> JobRow {
+        // An end that the store has is final; anything before that memory knows better.
         let state = match row.state {
             JobPhase::Queued | JobPhase::Held | JobPhase::Running => {
                 self.phase_of(row.job).unwrap_or(row.state)
@@ -315,6 +321,7 @@ impl State {
         let Some(job) = self.job_here(turn.job).filter(|_| turn.last.is_none()) else {
             return turn;
         };
+        // Half a line: the other half is for the turns beside it.
         let mut room = limits::MAX_TEXT / 2;
         let mut messages = Vec::new();
         for (number, message) in (0..).zip(&job.said.messages) {

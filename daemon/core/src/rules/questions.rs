@@ -40,6 +40,7 @@ impl State {
             worker,
             generation: slot.generation,
         };
+        // An agent of one turn at a time needn't say which one it asks for.
         let turn = turn.or_else(|| slot.turns.first().copied());
         // A worker may name a turn that isn't its own, or ask outside of any.
         let turn = turn.and_then(|turn| self.of_worker(worker, turn));
@@ -51,6 +52,7 @@ impl State {
         }) else {
             return self.reply(process, asking.question, silence(asking.kind));
         };
+        // Over all attempts: an answer to an earlier one's question must not fit a later one.
         job.said.questions += 1;
         // Who asked waits for us: that is no stall.
         job.said.progress_at = now;
@@ -73,6 +75,8 @@ impl State {
             options: asking.options.clone(),
             expires_at: waits.is_ok().then(|| expires_at.clone()),
         };
+        // It is told although nobody may answer: whoever reads the turn sees what was denied, and
+        // why.
         self.say_numbered(turn, &line);
         if let Err(why) = waits {
             self.deny(turn, question, (process, asking), &why);
@@ -226,6 +230,7 @@ impl State {
             return;
         };
         self.say_closed(open.turn, question, by);
+        // Nobody is left to hear that nobody answers.
         if by != Closed::Exit {
             self.reply(
                 open.process,
@@ -241,6 +246,7 @@ impl State {
         self.outbox.clear(Timer::Question(question));
         let job = self.jobs.get_mut(&open.turn);
         if let Some(job) = self.outbox.expected(open.turn, job) {
+            // The agent goes on from here: its silence counts anew.
             job.said.progress_at = self.now.mono;
         }
         Some(open)
@@ -280,6 +286,7 @@ impl State {
 /// What an agent hears when nobody answers.
 pub(crate) const fn silence(kind: QuestionKind) -> Reply {
     match kind {
+        // An approval that nobody gave is a no, whatever the agent would make of silence.
         QuestionKind::Approval => Reply::Denied,
         QuestionKind::Choice | QuestionKind::Text | QuestionKind::Secret => Reply::Cancelled,
     }
@@ -301,6 +308,7 @@ fn shorten(asking: &mut Asking) -> Result<(), Unanswered> {
     asking.detail = detail.map(|detail| head_and_tail(detail, QUESTION_DETAIL).0);
     let lengths = asking.options.iter().map(|option| escaped_len(option) + 3);
     if lengths.sum::<usize>() > QUESTION_OPTIONS {
+        // The answer is one of them word for word, so none can be shortened.
         asking.options = Vec::new();
         return Err(Unanswered::TooLong);
     }

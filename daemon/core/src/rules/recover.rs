@@ -68,13 +68,16 @@ impl State {
             why: why.to_owned(),
             instances: BTreeSet::from([recovered.instance.clone()]),
         });
+        // The sessions first, as the jobs name them.
         let mut sessions = BTreeSet::new();
         for row in recovered.sessions {
             let session = self.adopt_session(row);
             sessions.insert(session);
             let known = self.sessions.get_mut(&session);
             if let Some(session) = self.outbox.expected(session, known) {
+                // The takeover wrote it as ours, whatever is still running of it.
                 session.leased = true;
+                // One gate for all of them: a daemon may have left a hundred thousand.
                 let known = session.gate.get_or_insert_with(|| Arc::clone(&gate));
                 if !known.instances.contains(&recovered.instance) {
                     let known = Arc::make_mut(known);
@@ -105,6 +108,7 @@ impl State {
             self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
         }
         for session in sessions {
+            // One whose jobs all had their ends was only written as ours.
             self.forget_session_if_idle(session);
         }
         // Those who found the session taken ask again; it is ours now.
@@ -143,6 +147,7 @@ impl State {
     fn recover_job(&mut self, left: LeftJob) -> Option<(TurnId, Lost)> {
         let LeftJob { row, terms, so_far } = left;
         let session = self.sessions.named(&row.session)?;
+        // What was left behind is told again until it could be taken over.
         if self.jobs.knows(row.job) {
             return None;
         }
@@ -167,6 +172,7 @@ impl State {
         let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
         let (terms, bytes) = self.jobs.share(terms);
         let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
+        // An abort that was answered holds through the crash.
         let again = again && !row.cancelled;
         let lost = match unreadable {
             _ if row.cancelled => Some(Lost::Cancelled),
@@ -201,6 +207,7 @@ impl State {
         } else if held {
             job.phase = Phase::Held;
         }
+        // Before its questions are closed: these are lines of the job.
         self.put_job(turn, job);
         for question in asked {
             // Who asked is gone.

@@ -17,6 +17,7 @@ impl State {
     /// Refuses a send, unless its key is that of a job: then that job answers, whatever stands
     /// against new work.
     pub(crate) fn refuse_or_replay(&mut self, waiter: Waiter, send: &Send, rejected: Rejected) {
+        // Without a key there is nothing that it could be.
         let Some(key) = send.idempotency_key.clone() else {
             return self.refuse(waiter.conn, waiter.id, rejected);
         };
@@ -75,6 +76,7 @@ impl State {
 
     /// The store has, or has not, the job whose key was sent again.
     pub(crate) fn replay(&mut self, waiter: &Waiter, number: JobId, row: Option<JobRow>) {
+        // The store took its time, and nobody waits any more.
         if !self.peers.contains(waiter.conn) {
             return;
         }
@@ -84,6 +86,7 @@ impl State {
             let rejected = refused(Code::StoreFailed, error);
             return self.refuse(waiter.conn, waiter.id.clone(), rejected);
         };
+        // Its lines are told to that one's connections, and the store tells nobody of them.
         if !self.jobs.knows(number) && !matches!(row.state, JobState::Finished { .. }) {
             let error = format!("job {number} has the key and runs in another agentd process");
             let rejected = refused(Code::SessionBusy, error).hint("ask again when it has ended");

@@ -46,9 +46,11 @@ impl State {
         let Request::Send(send) = &mut decoded.request else {
             return;
         };
+        // To others this field means nothing, and was noted as such when the line was read.
         decoded.ignored.retain(|ignored| ignored.field != "native");
         send.session = send.native.clone().or_else(|| {
             let given = send.session.as_deref().unwrap_or("session");
+            // What follows makes it ours alone: the time, this process, and a number of it.
             let given = &given[..given.floor_char_boundary(NAME_KEPT)];
             let (at, pid) = (self.now.wall_ms, self.settings.pid);
             Some(format!("{given}.{at:x}.{pid:x}.{}", self.outbox.number()))
@@ -93,6 +95,7 @@ impl State {
         facts: &RequestContext,
     ) {
         if decoded.request.kind().rules().commit == Commit::Refused
+            // What may as well be asked again gives way to what must be written, such as ends.
             && let Err(rejected) = self.room_in_store()
         {
             return self.refuse(conn, id, rejected);
@@ -140,6 +143,7 @@ impl State {
             Request::Unsubscribe => self.unsubscribe(conn, id),
             Request::Shutdown => {
                 self.answer(conn, id, &Line::Shutdown { ok: true });
+                // Behind the answer, which leaves before the connection closes.
                 self.outbox.push(Effect::Finish { conn });
             }
             Request::Drain(drain) => self.drain(conn, id, &drain),

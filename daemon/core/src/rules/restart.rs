@@ -22,6 +22,7 @@ impl State {
                     let rejected = self.unknown_agent(agent);
                     return self.refuse(conn, id, rejected);
                 }
+                // Somebody asks for another try, having mended something, probably.
                 self.forget_deaths(agent);
                 self.pool
                     .iter()
@@ -43,6 +44,7 @@ impl State {
                 return self.refuse(conn, id, Rejected::new(Code::InvalidRequest, error));
             }
         };
+        // Before the processes are told: one that is gone at once answers for itself.
         self.peers.restart(RestartWait {
             conn,
             id,
@@ -51,6 +53,7 @@ impl State {
         for slot in slots {
             self.restart_slot(slot, restart.now);
         }
+        // There may be none to wait for.
         self.settle_restarts();
     }
 

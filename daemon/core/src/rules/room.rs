@@ -62,9 +62,11 @@ impl State {
     /// what is its share while its turns wait. Else each turn of one agent would end a process of
     /// another, and most of the time would go into starting them.
     pub(crate) fn make_room(&mut self, turn: TurnId, wants: &Wants<'_>, pass: &mut Pass) -> Room {
+        // Each that asks looks at all processes, and a hundred thousand may wait.
         if pass.full {
             return Room::None;
         }
+        // Those that could take this very turn: another directory's process is of no use to it.
         let has = self.processes_for(wants);
         if has > 0 && !pass.by_age && self.is_behind_others(&wants.agent.name) {
             pass.yields = true;
@@ -75,6 +77,7 @@ impl State {
             return Room::Some;
         }
         let leaves = self.pool.slots().filter(|slot| slot.phase.leaves());
+        // Older turns that asked before this one get what leaves first.
         let taken = pass.claimed + processes - self.settings.max_workers;
         pass.claimed += 1;
         if leaves.count() > taken {
@@ -156,8 +159,10 @@ impl State {
         let since = self.jobs.get(&turn).map(|job| job.accepted_at);
         let at = since.unwrap_or(now) + MAKES_WAY_AFTER;
         if at > now {
+            // Mostly one gets idle by then.
             return self.outbox.set_no_later(Timer::Look, at);
         }
+        // One at a time, or a crowd of one agent would stop all others.
         if self.pool.way_until().is_some() {
             return;
         }

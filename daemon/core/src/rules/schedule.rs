@@ -86,6 +86,7 @@ impl State {
             self.update_indexes();
             self.start_what_can();
         }
+        // Behind the turns: a spare must not take the room that one of them waits for.
         self.keep_warm();
     }
 
@@ -103,6 +104,7 @@ impl State {
                 }
                 break;
             };
+            // Each is a commit, and others wait for the owner meanwhile.
             if changes >= ENDED_AT_ONCE {
                 // The rest with the next event, which comes at once.
                 return self.outbox.set(Timer::Schedule, self.now.mono);
@@ -111,6 +113,7 @@ impl State {
             match self.look(next, &mut pass) {
                 Look::Starts => {
                     changes += 1;
+                    // The next one of this lane begins behind it by itself: it has left the lane.
                     pass.open.entry(lane).or_default();
                 }
                 Look::Waits => {
@@ -120,11 +123,13 @@ impl State {
                 Look::Changed => {
                     changes += 1;
                     self.update_indexes();
+                    // What it gave up may be what an older turn waits for, whose lane is closed.
                     pass = self.begin_pass();
                 }
             }
             self.update_indexes();
         }
+        // Their process is gone, or serves others first: that is waiting again, and not their time.
         let stopped = self.jobs.clocked().difference(&pass.soon).copied();
         let waits = |turn: &TurnId| {
             let job = self.jobs.get(turn);
@@ -167,6 +172,8 @@ impl State {
         let known = heads.min_by_key(|(next, _)| next.turn);
         let mut new = None;
         let mut after = None;
+        // Lanes that no living process serves are found by their oldest turns, so that these are
+        // not overtaken.
         while let Some((turn, lane)) = lanes.lane_after(after).filter(|_| !pass.full) {
             if known.is_some_and(|(next, _)| next.turn < turn) {
                 break;
@@ -191,6 +198,7 @@ impl State {
         let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
             return Look::Stands;
         };
+        // Its timer may come after the event that would start it.
         if late(job) {
             self.expire(turn);
             return Look::Changed;
@@ -230,6 +238,7 @@ impl State {
         let Some(slot) = self.pool.get(&worker) else {
             return false;
         };
+        // In this pass only: nobody is bound to the process by that.
         let taken = pass.promised.entry(worker).or_default();
         *taken += 1;
         *taken <= slot.capacity

@@ -40,6 +40,7 @@ impl State {
         };
         let name = send.session.clone();
         if let Err(rejected) = self.room_on(conn).and_then(|()| self.room_for(send, facts)) {
+            // Whatever stands against new work, a key that is known is no new work.
             return self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
         }
         let Some(name) = name.filter(|name| !self.sessions.knows(name)) else {
@@ -138,6 +139,7 @@ impl State {
         let Some(loading) = self.sessions.unpark(key) else {
             return;
         };
+        // Before they go on: what they ask may wait under another key.
         for parked in &loading.parked {
             let conn = self.peers.connected_mut(&parked.conn);
             if let Some(conn) = conn.filter(|conn| conn.loading.as_deref() == Some(key)) {
@@ -155,6 +157,7 @@ impl State {
                 return;
             }
         };
+        // All of them before the first request goes on, as one may name several.
         let adopted: Vec<SessionId> = rows
             .into_iter()
             .map(|row| self.adopt_session(row))
@@ -170,6 +173,7 @@ impl State {
             }
         }
         for session in adopted {
+            // Those that the requests left as they were are in the store as well.
             self.forget_session_if_idle(session);
         }
     }
@@ -204,6 +208,7 @@ impl State {
             decoded,
             facts,
         } = parked;
+        // The session is known only now, and with it the agent.
         if self.needs_a_look(&decoded.request) {
             return self.park_until_looked(conn, id, decoded, &facts);
         }
@@ -281,6 +286,7 @@ impl State {
         if self.settings.nested
             && let Some(native) = &send.native
         {
+            // Made anew, it would pass for the one that the other agentd remembers.
             let error = format!("there is no session `{native}` any more");
             return Err(Rejected::new(Code::ContextLost, error));
         }
@@ -304,6 +310,7 @@ impl State {
     fn session_takes(&mut self, session: Option<SessionId>, send: &Send) -> Result<(), Rejected> {
         let now = self.now.mono;
         let known = session.and_then(|session| self.sessions.get(&session));
+        // One who sends without the pin that broke it is served.
         let others = known.is_some_and(|session| self.failed_with_others(session, send));
         let Some(session) = session.and_then(|session| self.sessions.get_mut(&session)) else {
             return Ok(());

@@ -128,6 +128,7 @@ impl State {
             return self.refuse(conn, id, rejected);
         }
         let unfinished = self.sessions.get(&session).map_or(0, |known| known.jobs);
+        // What is forgotten with a session must have been told to its end.
         if unfinished > 0 {
             let error = format!(
                 "the session `{}` has {unfinished} unfinished turns",
@@ -139,6 +140,7 @@ impl State {
         }
         let known = self.sessions.get_mut(&session);
         if let Some(known) = self.outbox.expected(session, known) {
+            // It takes no turns, and stays in memory, until the store has answered.
             known.closing = true;
         }
         let close = Write::Close {
@@ -288,6 +290,7 @@ impl State {
         {
             let known = self.sessions.get_mut(&session);
             if let Some(known) = self.outbox.expected(session, known) {
+                // The store kept it, so it goes on as before.
                 known.closing = false;
             }
             self.forget_session_if_idle(session);
@@ -320,6 +323,7 @@ impl State {
         };
         slot.sessions.remove(&session);
         if slot.one_session && slot.turns.is_empty() {
+            // It serves that session alone, and nobody can name it any more.
             slot.retiring = true;
             self.stop_slot(worker, StopStage::Ask);
         }

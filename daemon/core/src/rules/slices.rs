@@ -24,8 +24,10 @@ impl State {
         if is_open {
             return self.end_of_slice(turn, fate);
         }
+        // Kept for its end, which goes by where it was.
         let before = std::mem::replace(&mut job.phase, Phase::Finishing);
         let session = job.session;
+        // It must not expire, too, before its slice comes.
         self.clear_timers(turn);
         let known = self.sessions.get_mut(&session);
         if let Some(session) = self.outbox.expected(session, known) {
@@ -35,6 +37,8 @@ impl State {
     }
 
     fn end_of_slice(&mut self, turn: TurnId, fate: Fate) {
+        // How many commits an end takes is seen from outside: each is told to the store by its own
+        // rule.
         let commits = self.outbox.commits();
         self.outbox.take_last_commit();
         match fate {
@@ -62,6 +66,8 @@ impl State {
     /// The rest follows with the next event, which comes at once; or else with an answer of the store.
     pub(crate) fn ask_for_next_slice(&mut self) {
         if self.jobs.slices().goes_on_at_once() {
+            // A deadline that has passed brings an event, behind those that wait in the owner's
+            // queue.
             self.outbox.set(Timer::Slice, self.now.mono);
         }
     }

@@ -79,8 +79,10 @@ impl State {
         if let Some(until) = spares.not_before.filter(|until| *until > now) {
             return self.outbox.set_no_later(Timer::Spare, until);
         }
+        // Where it was used last is where it is used next, mostly.
         let last = spares.last.clone();
         let fit = last.unwrap_or_else(|| Fit::usual(agent, &self.settings.home));
+        // Before they are counted: those of another directory serve nobody here.
         self.retire_others(agent, &fit);
         if let Some(at) = self.no_extra_before(&agent.name, &fit) {
             return self.outbox.set_no_later(Timer::Spare, at);
@@ -93,6 +95,7 @@ impl State {
                 && (shared || slot.sessions.is_empty())
         };
         let there = self.pool.slots().filter(is_spare).count();
+        // A spare ends nobody to make room.
         if there >= agent.warm as usize || self.is_full() {
             return self.spare_is_missing_no_more(&agent.name);
         }
@@ -143,6 +146,8 @@ impl State {
         let ended = served.map(|slot| slot.idle_since + SPARE_LETS).max();
         let quiet = began.map(|began| began + SPARE_WAITS).max(ended)?;
         let spares = self.pool.spares_of(agent);
+        // From the first time that it was missing: turns that follow one another don't put it off
+        // for ever.
         let missing = *spares.missing.get_or_insert(now);
         let until = quiet.min(missing + SPARE_WAITS);
         (until > now).then_some(until)

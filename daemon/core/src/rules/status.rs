@@ -60,6 +60,7 @@ impl State {
         for loss in &self.settings.losses {
             details.push_str(&format!("; {loss}"));
         }
+        // Counted by their reason: a dead daemon may have left thousands.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         let gated = self.indexes.gated.iter();
         let gates = gated.filter_map(|session| self.sessions.get(session)?.gate.as_ref());
@@ -95,6 +96,7 @@ impl State {
                     .collect()
             }),
             store: StoreFacts {
+                // Not asked of the store: a status answers while the disk hangs.
                 jobs: self.counters.finished + self.jobs.numbers().len() as u64,
                 open: self.jobs.numbers().len() as u64,
                 events: self.counters.last_seq,

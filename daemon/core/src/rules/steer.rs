@@ -32,6 +32,7 @@ impl State {
             let request = Request::Steer(steer);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
+        // It has ended or never was, which are two answers.
         if let Some(job) = steer.job.filter(|job| !self.jobs.knows(*job)) {
             self.outbox.load(
                 Awaiting::Steer { conn, id, job },
@@ -59,6 +60,7 @@ impl State {
         };
         self.peers.steers_mut().push(number, pending);
         let job = self.jobs.get(&turn);
+        // While its mark is on its way it waits, and is told behind the prompt.
         if job.is_some_and(|job| matches!(job.phase, Phase::Running { .. })) {
             self.tell_steers(turn);
         }
@@ -112,6 +114,8 @@ impl State {
             let Some(text) = self.peers.steers_mut().tell(number, process) else {
                 continue;
             };
+            // The text itself goes to the agent; a copy is kept only for who wants the messages
+            // listed.
             let kept = self.jobs.get(&turn).map(|job| job.keeps(&text));
             let kept = kept.unwrap_or_default();
             self.peers.steers_mut().keep(number, kept);

@@ -119,9 +119,11 @@ impl State {
     /// Where the socket stays, nobody has to hear that the daemon goes: who was let in is served,
     /// who comes later waits for the next one. A second request to stop waits for nobody.
     fn leave(&mut self, leave: Leave) {
+        // A socket of the daemon's own goes with it: nobody could wait there.
         let waits = self.settings.socket == Socket::Stays
             && self.leaving.is_none()
             && !self.mode.is_stopping();
+        // One that was waited with begins, so that two askers are both answered.
         self.leave_now();
         if waits {
             self.outbox.push(Effect::Announce(Announcement::Leaving));
@@ -151,6 +153,7 @@ impl State {
     /// A signal: the first one stops, the second one hurries.
     pub(crate) fn stop_asked(&mut self) {
         if self.mode.is_stopping() {
+            // Whoever asks twice has no more patience.
             self.hurry(Hurry::Killing);
         } else {
             self.leave(Leave {
@@ -182,6 +185,7 @@ impl State {
         for turn in turns {
             match self.jobs.get_mut(&turn).map(|job| &mut job.phase) {
                 Some(Phase::Pending { cancelled, .. }) => *cancelled = true,
+                // What an agent has begun may have taken effect: it ends by itself.
                 Some(Phase::Running { .. } | Phase::Settling { .. }) | None => {}
                 Some(_) => {
                     let _number = self.cancel(turn);
@@ -205,6 +209,7 @@ impl State {
         self.outbox.clear(Timer::Drain);
         self.outbox.set(Timer::Stop, self.now.mono + within);
         self.outbox.push(Effect::Announce(announcement));
+        // No process comes up any more.
         for wait in self.peers.take_restarts() {
             self.refuse_stopping(wait.conn, wait.id);
         }
@@ -228,6 +233,7 @@ impl State {
         let Mode::Stopping(now) = &mut self.mode else {
             return;
         };
+        // A stop never gets slower.
         if *now >= hurry {
             return;
         }
@@ -279,6 +285,7 @@ impl State {
         if hurry == Hurry::Gone {
             return;
         }
+        // Only now: a process that was ended before would take its turn with it.
         let slots: Vec<WorkerId> = self.pool.iter().map(|(worker, _)| worker).collect();
         for worker in slots {
             self.stop_slot(

@@ -18,6 +18,7 @@ impl State {
             return self.outbox.dangling(worker);
         };
         match slot.phase {
+            // Its answer may be in the pipe that isn't read.
             SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } if slot.paused => {
                 self.outbox.set(Timer::Slot(worker), self.now.mono + RUNG);
             }
@@ -27,6 +28,7 @@ impl State {
                 slot.last_error = Some("it was idle and did not answer when asked".to_owned());
                 self.log_worker(worker, What::Unresponsive);
                 self.restart_slot(worker, true);
+                // It is deaf: to ask it would only take five seconds more.
                 self.climb(worker, StopStage::Kill);
             }
             SlotPhase::Recycling { .. } => {
@@ -143,6 +145,7 @@ impl State {
         if now || slot.turns.is_empty() {
             self.end_slot(worker, StopStage::Ask, Then::Restart);
         } else {
+            // Somebody's turn runs in it.
             slot.restart_when_idle = true;
         }
     }
@@ -160,6 +163,8 @@ impl State {
             let again = self.now.mono + RUNG;
             return self.outbox.set(Timer::Settling(turn), again);
         }
+        // An agent that can't be told to end one turn is ended for it, unless others' turns run
+        // there, too.
         let alone = self
             .pool
             .get(&process.worker)

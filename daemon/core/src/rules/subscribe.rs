@@ -29,6 +29,7 @@ impl State {
             jobs: subscribe.jobs.map(|jobs| jobs.into_iter().collect()),
             seen: subscribe.after.unwrap_or(last),
             first: JobId(0),
+            // The store says first what it still has: `live` must not promise what was pruned.
             stage: Stage::Asked(subscribe.after),
             place: Place::Behind,
             texts: BTreeMap::new(),
@@ -59,6 +60,7 @@ impl State {
         }
         let epoch = &self.settings.epoch;
         match &subscribe.epoch {
+            // Numbers of another store would look right and mean other lines.
             Some(other) if other != epoch => {
                 let error =
                     format!("the cursor is of epoch `{other}`, and this store's is `{epoch}`");

@@ -25,6 +25,7 @@ impl State {
             }
             return;
         }
+        // Counted at once: many may start with one event.
         self.pool.spawns(self.now.mono);
         let Some(slot) = self.pool.get(&worker) else {
             return self.outbox.dangling(worker);
@@ -42,6 +43,7 @@ impl State {
         let Some(slot) = self.pool.get_mut(&worker) else {
             return self.outbox.dangling(worker);
         };
+        // What the process before it still says is dropped by this number.
         slot.generation.0 += 1;
         slot.phase = SlotPhase::Starting { pid: None };
         slot.spawned_at = now;
@@ -50,6 +52,7 @@ impl State {
         slot.restart_when_idle = false;
         slot.makes_way = false;
         slot.served = false;
+        // The new process has its own pipe, which is read.
         (slot.unstored, slot.paused) = (0, false);
         let generation = slot.generation;
         self.outbox.clear(Timer::Retire(worker));
@@ -127,6 +130,7 @@ impl State {
         };
         let first = matches!(slot.phase, SlotPhase::Starting { .. });
         slot.phase = SlotPhase::Ready { pid, since };
+        // It has just answered, so its next turn needs no other question.
         slot.idle_since = now;
         self.outbox.clear(Timer::Slot(worker));
         if first {
@@ -147,6 +151,7 @@ impl State {
             slot.fallback_chain = traits.fallback_chain.unwrap_or(slot.fallback_chain);
             slot.models = traits.models;
             let most = traits.concurrent_sends;
+            // None would make a process that takes no turn, and is waited for.
             slot.capacity = most.unwrap_or(slot.describe.concurrent_sends).max(1);
             let agent = slot.agent.clone();
             // It may have been closed while its process came up.
@@ -155,6 +160,7 @@ impl State {
             {
                 session.open = true;
             }
+            // A copy: sessions may leave it below.
             let held: Vec<_> = self
                 .pool
                 .get(&worker)
@@ -178,6 +184,7 @@ impl State {
             }
             self.extra_is_ready(worker);
             self.has_said(worker);
+            // After it was counted as there: whoever asked for the restart may send at once.
             self.restarted(worker, Ok(()));
         }
         if self
@@ -224,6 +231,7 @@ impl State {
         {
             session.has_left();
         }
+        // A process may have been all that kept it in memory.
         self.forget_session_if_idle(session);
     }
 
@@ -248,7 +256,9 @@ impl State {
             }
             self.forget_session_if_idle(session);
         }
+        // The others of its agent may all take what this one could not.
         self.reaches(&slot.agent);
+        // What failed beside this one may come up now.
         self.may_be_alone(&slot.agent);
         self.restarted(worker, Ok(()));
     }

@@ -35,6 +35,7 @@ impl State {
         {
             return;
         }
+        // Before anything is kept of it: each line that it gets into keeps its limit by that.
         let left_out = event.cut();
         match event {
             WorkerEvent::Ready(traits) => self.worker_ready(worker, traits),
@@ -61,6 +62,7 @@ impl State {
                 let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
                 for turn in turns {
                     if let Some(turn) = self.of_worker(worker, turn) {
+                        // An agent that notes without end is ended like one that talks without end.
                         self.count_output(turn, notice.text.len());
                         if !self.is_over_its_limit(turn) {
                             self.note(turn, &notice);
@@ -93,6 +95,7 @@ impl State {
     /// A turn that this process has and that has begun; anything else a worker can't speak for.
     pub(crate) fn of_worker(&self, worker: WorkerId, turn: TurnId) -> Option<TurnId> {
         let job = self.jobs.get(&turn)?;
+        // Nothing is heard of a turn before its first byte has gone: that would be of another.
         let process = job.process().filter(|_| job.began())?;
         let generation = self.pool.get(&worker)?.generation;
         (process == Process { worker, generation }).then_some(turn)
@@ -108,6 +111,7 @@ impl State {
             && let Some(session) = self.sessions.get_mut(&session)
         {
             session.open = false;
+            // Kept, its next process would be told to reopen what isn't there once more.
             session.native = None;
         }
     }
@@ -129,6 +133,7 @@ impl State {
             return self.outbox.dangling(worker);
         };
         let mut sessions = slot.sessions.iter().copied();
+        // Of a process of many it isn't known which one is meant: those name it with their turns.
         let (Some(session), None) = (sessions.next(), sessions.next()) else {
             return;
         };
@@ -191,6 +196,7 @@ impl State {
             event,
             WorkerEvent::Text { .. } | WorkerEvent::Thinking { .. } | WorkerEvent::Ended { .. }
         );
+        // Text comes in pieces of a few bytes, which are told together.
         let each = if merged { 0 } else { EVENT_BYTES };
         job.said.bytes = job.said.bytes.saturating_add(each + left_out);
         !is_output(event) || !self.is_over_its_limit(turn)
@@ -279,6 +285,7 @@ impl State {
             return self.outbox.dangling(turn);
         };
         job.append(kind, text, native);
+        // A commit for each piece would be one for each token.
         if job.flush_due() {
             self.flush_text(turn);
         } else {
@@ -309,7 +316,10 @@ impl State {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
         };
+        // Its end then writes all of the text, instead of what is missing.
         job.said.text_lost |= lost;
+        // Before this answer is taken off: only a turn that had reached the limit has text that
+        // waits for it.
         let waits = job.said.text_on_its_way >= TEXT_ON_ITS_WAY;
         job.said.text_on_its_way = job.said.text_on_its_way.saturating_sub(bytes);
         let process = job.process();
@@ -477,15 +487,18 @@ impl State {
             }
         }
         match (ending, outcome.result.clone()) {
+            // What somebody asked for is what is told, however the agent says that it ended.
             (Some(ending), _) => self.end_as_asked_with(turn, &ending, outcome),
             (None, Ok(stop)) => self.complete(turn, stop, outcome),
             (None, Err(failure)) => {
                 if failure.code == Code::ContextLost {
+                    // Before the turn fails: its final line says what it knew of its session.
                     self.session_lost(turn);
                 }
                 self.fail_with(turn, failure, outcome);
             }
         }
+        // Behind its end, which frees its session: whether that leaves the process depends on it.
         self.let_go(turn, process);
     }
 
@@ -522,6 +535,8 @@ impl State {
             return;
         }
         let silent = self.now.mono.saturating_sub(job.said.progress_at);
+        // The timer isn't moved with each piece of text: when it rings, it is seen how long ago the
+        // last one was.
         let mut again = job.said.progress_at + STALLED_AFTER;
         if silent >= STALLED_AFTER {
             again = self.now.mono + STALLED_AFTER;

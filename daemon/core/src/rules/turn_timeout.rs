@@ -28,6 +28,7 @@ impl State {
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
         };
+        // From the first time: a process that dies while it starts gives its turn no new time.
         let until = *job.clock.get_or_insert(self.now.mono) + allowed(job);
         self.outbox.set_if_unset(Timer::Running(turn), until);
         self.jobs.clock(turn);
@@ -79,7 +80,10 @@ impl State {
             ..Failure::new(Code::Timeout, error)
         };
         self.fail(turn, failure);
+        // The turn that has just ended waits for none of them any more.
         self.update_indexes();
+        // Else a program that hangs at its start is there until its own time is over, in the room
+        // of others.
         self.end_unwanted(&name);
     }
 

@@ -19,6 +19,7 @@ impl State {
     pub(crate) fn ring_those_who_wait(&mut self) -> bool {
         let due = self.jobs.take_due(self.now.boot_ms);
         for turn in &due {
+            // Its time to start comes first; from then on the time to wait is the next one.
             if self.jobs.get(turn).is_some_and(|job| job.start.is_some()) {
                 self.start_time_came(*turn);
             } else {

@@ -28,6 +28,7 @@ impl State {
         let Some(callback) = callback else {
             return Ok(());
         };
+        // Deliveries are tried for a day, and it lives as long as one turn.
         if self.settings.served != Served::Daemon {
             let error = "a run without the daemon ends with its turn: it can't call back";
             return Err(Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`"));
@@ -124,6 +125,7 @@ impl State {
             (Delivering::Replay { .. }, Some(webhook)) => Line::WebhookReplay { ok: true, webhook },
             (Delivering::Test, Some(webhook)) => Line::WebhookTest { ok: true, webhook },
             (Delivering::Replay { webhook }, None) => {
+                // It is somebody else's text, and may be long.
                 let shown: String = webhook.chars().take(64).collect();
                 let error = format!("there is no delivery `{shown}`");
                 let rejected = Rejected::new(Code::UnknownWebhook, error)

@@ -39,6 +39,8 @@ pub(crate) fn real(cwd: &str, facts: &RequestContext) -> Option<String> {
 
 /// Remembers where a session's directory leads, from a request that writes it as the session does.
 pub(crate) fn learn(session: &mut Session, cwd: Option<&String>, facts: &RequestContext) {
+    // From a path that is written in another way nothing is learnt: whether that is the session's
+    // is what is to be found out.
     if let Some(cwd) = cwd.filter(|cwd| plain(cwd).eq(plain(&session.cwd)))
         && let Some(Directory::There(Some(_))) = facts.directories.get(cwd)
     {

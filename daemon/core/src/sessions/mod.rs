@@ -76,6 +76,7 @@ impl Sessions {
     /// A session that nobody named got its name from the store.
     pub(crate) fn name(&mut self, session: SessionId, name: &str) {
         if let Some(known) = self.all.get_mut(&session)
+            // A name never changes: other maps and the store hold it.
             && known.name.is_none()
         {
             known.name = Some(name.to_owned());
