@@ -87,7 +87,7 @@ pub(crate) struct Counters {
     pub(crate) pool_misses: u64,
     pub(crate) finished: u64,
     /// The largest number of an event that is known here.
-    pub(crate) last_seq: u64,
+    last_seq: u64,
     pub(crate) durations: Durations,
     /// Turns that ran to an end since the start, and for how long in all.
     pub(crate) ran: u64,
@@ -104,6 +104,16 @@ impl Counters {
             finished: ended_jobs,
             ..Self::default()
         }
+    }
+
+    /// The largest number of an event that is known here.
+    pub(crate) const fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// An event with this number is durable.
+    pub(crate) fn saw(&mut self, seq: u64) {
+        self.last_seq = self.last_seq.max(seq);
     }
 
     /// A process died unasked, never came up, or hangs.

@@ -10,6 +10,7 @@ use crate::health::Health;
 use crate::ids::{Generation, WorkerId};
 use crate::limits::{LOOK_AGAIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::pool::compacting::Compacting;
+use crate::pool::fit::Reach;
 use crate::pool::slot::Slot;
 use crate::pool::spares::Spares;
 
@@ -30,6 +31,8 @@ pub(crate) struct Pool {
     spares: BTreeMap<String, Spares>,
     /// Sessions that are being shortened, by the processes that do it.
     compacting: BTreeMap<WorkerId, Compacting>,
+    /// What the processes of an agent take.
+    reach: BTreeMap<String, Reach>,
     making_way: MakingWay,
     look: LastLook,
     /// Spawns may go on at their rate from this time on: they are ahead of it, or behind.
@@ -142,6 +145,16 @@ impl Pool {
     /// The same, to remember something.
     pub(crate) fn spares_of(&mut self, agent: &str) -> &mut Spares {
         self.spares.entry(agent.to_owned()).or_default()
+    }
+
+    /// What the processes of an agent take, as far as any has said.
+    pub(crate) fn reach(&self, agent: &str) -> Option<&Reach> {
+        self.reach.get(agent)
+    }
+
+    /// The same, to remember something.
+    pub(crate) fn reach_of(&mut self, agent: &str) -> &mut Reach {
+        self.reach.entry(agent.to_owned()).or_default()
     }
 
     /// A process has served a turn: it got ready, so spares that are started like it will.

@@ -271,7 +271,7 @@ impl State {
     }
 
     fn accepted(&mut self, turn: TurnId, number: JobId, seq: u64, session_name: String) {
-        self.counters.last_seq = self.counters.last_seq.max(seq);
+        self.counters.saw(seq);
         let Some(job) = self.jobs.get_mut(&turn) else {
             return self.outbox.dangling(turn);
         };

@@ -150,7 +150,7 @@ impl State {
             self.refuse(conn, id, Rejected::new(Code::StoreFailed, error));
             return self.lost_track(turn);
         };
-        self.counters.last_seq = self.counters.last_seq.max(seq);
+        self.counters.saw(seq);
         self.numbered(turn, token, seq);
         let line = Line::Answer {
             ok: true,

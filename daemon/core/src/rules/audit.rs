@@ -5,8 +5,7 @@
 
 use crate::ids::{SessionId, TurnId, WorkerId};
 use crate::indexes::lanes::Lane;
-use crate::indexes::{Indexes, is_in_flight, keep, needs_its_own};
-use crate::jobs::job::Phase;
+use crate::indexes::{Indexes, needs_its_own};
 use crate::outbox::timers::Timer;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
@@ -29,19 +28,12 @@ impl State {
     }
 
     fn wrong_indexes(&self) -> Option<String> {
-        let mut all = Indexes {
-            reach: self.indexes.reach.clone(),
-            ..Indexes::default()
-        };
+        let mut all = Indexes::default();
         for (turn, job) in self.jobs.iter() {
-            keep(&mut all.in_flight, turn, is_in_flight(job));
-            let pending = matches!(job.phase, Phase::Pending { .. });
-            keep(&mut all.pending, turn, pending);
-            all.children.put(turn, Some(job));
+            all.put_turn(turn, Some(job));
         }
         for (session, known) in self.sessions.iter() {
-            keep(&mut all.gated, session, known.gate.is_some());
-            all.lanes.put(session, self.next_of(session));
+            all.put_session(session, Some(known), self.next_of(session));
         }
         (all != self.indexes).then(|| format!("{:#?}\nshould be {all:#?}", self.indexes))
     }
@@ -51,7 +43,7 @@ impl State {
             return None;
         }
         let mut homeless = 0;
-        for (session, (turn, lane)) in self.indexes.lanes.all() {
+        for (session, (turn, lane)) in self.indexes.lanes().all() {
             let found = match lane {
                 Lane::Held(worker) => self.vainly_held(*worker, *session, *turn),
                 Lane::Free(_) => self.vainly_free(*session, *turn, &mut homeless),
@@ -79,7 +71,7 @@ impl State {
         // An older turn for which it has to be free is not overtaken. Its sessions may have come to it
         // when it could do more, before it died.
         let lane = Lane::Held(worker);
-        let older = self.indexes.lanes.next_in(&lane, None);
+        let older = self.indexes.lanes().next_in(&lane, None);
         let stands = older
             .filter(|older| older.turn < turn)
             .is_some_and(|older| {

@@ -157,7 +157,7 @@ impl State {
 
     /// Does a job wait for nothing but jobs that it made itself?
     pub(crate) fn waits_for_children(&self, job: JobId) -> bool {
-        if self.indexes.children.any_of(job) {
+        if self.indexes.has_children(job) {
             return true;
         }
         let mut of_it = self.peers.collects().by_job(job);

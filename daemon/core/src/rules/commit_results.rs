@@ -47,7 +47,7 @@ impl State {
             }
             (Awaiting::Event { turn, .. }, Stored::Committed(written)) => {
                 if let Some(seq) = seq_of(&written) {
-                    self.counters.last_seq = self.counters.last_seq.max(seq);
+                    self.counters.saw(seq);
                     self.numbered(turn, token, seq);
                 }
             }
@@ -83,12 +83,12 @@ impl State {
         });
         let last = numbers.next().unwrap_or(0);
         let notes: Vec<u64> = numbers.collect();
-        self.counters.last_seq = self.counters.last_seq.max(last);
+        self.counters.saw(last);
         // Their order is that of the numbers: the end of the one that was interrupted, then the
         // notes of those behind it.
         self.finished(turn, token, last);
         for (turn, seq) in held.iter().zip(notes) {
-            self.counters.last_seq = self.counters.last_seq.max(seq);
+            self.counters.saw(seq);
             self.numbered(*turn, token, seq);
         }
     }
@@ -126,7 +126,7 @@ impl State {
         }
         // Who comes later waits as long.
         self.outbox.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
-        let pending = self.indexes.pending.iter();
+        let pending = self.indexes.pending().iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
         let mut waiting: BTreeSet<ConnId> = pending.map(|waiter| waiter.conn).collect();
         waiting.extend(self.peers.dispatchers());

@@ -150,7 +150,7 @@ impl State {
 
     /// Gives a subscriber that is behind what it misses, from the store where need be.
     pub(crate) fn resume_subscription(&mut self, conn: ConnId) {
-        let last = self.counters.last_seq;
+        let last = self.counters.last_seq();
         let Some(known) = self.peers.connected_mut(&conn) else {
             return;
         };

@@ -120,7 +120,7 @@ impl State {
             _ => None,
         });
         let request = started.map(|(seq, request)| {
-            self.counters.last_seq = self.counters.last_seq.max(seq);
+            self.counters.saw(seq);
             self.numbered(turn, token, seq);
             request
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::agent::{Agent, Sessions};
 use crate::ids::{SessionId, TurnId, WorkerId};
 use crate::indexes::lanes::{Lane, Need};
-use crate::indexes::{is_in_flight, keep, needs_its_own, waits};
+use crate::indexes::{needs_its_own, waits};
 use crate::jobs::job::{Job, Phase};
 use crate::pool::fit::Fit;
 use crate::pool::slot::Slot;
@@ -19,24 +19,17 @@ impl State {
     pub(crate) fn update_indexes(&mut self) {
         for turn in self.jobs.take_changed() {
             let job = self.jobs.get(&turn);
-            let phase = job.map(|job| &job.phase);
-            let in_flight = job.is_some_and(is_in_flight);
-            let pending = matches!(phase, Some(Phase::Pending { .. }));
             if let Some(job) = job.filter(|job| waits(job)) {
                 // What its session waits for may be another turn now. One that runs changes nothing
                 // there, and does so all the time.
                 self.sessions.touch(job.session);
             }
-            keep(&mut self.indexes.in_flight, turn, in_flight);
-            keep(&mut self.indexes.pending, turn, pending);
-            self.indexes.children.put(turn, job);
+            self.indexes.put_turn(turn, job);
         }
         for session in self.sessions.take_changed() {
-            let known = self.sessions.get(&session);
-            let gated = known.is_some_and(|known| known.gate.is_some());
             let next = self.next_of(session);
-            keep(&mut self.indexes.gated, session, gated);
-            self.indexes.lanes.put(session, next);
+            let known = self.sessions.get(&session);
+            self.indexes.put_session(session, known, next);
         }
     }
 
@@ -77,7 +70,7 @@ impl State {
     }
 
     fn rest_of(&self, agent: &Agent, fit: Fit) -> Fit {
-        let reach = self.indexes.reach.get(&agent.name);
+        let reach = self.pool.reach(&agent.name);
         reach.copied().unwrap_or_default().rest(fit)
     }
 
@@ -98,14 +91,14 @@ impl State {
             return self.outbox.dangling(slot);
         };
         let (agent, one_session, turns) = (slot.agent.clone(), slot.one_session, slot.capacity);
-        let known = self.indexes.reach.entry(agent.clone()).or_default();
+        let known = self.pool.reach_of(&agent);
         (known.one_session, known.turns) = (one_session, turns);
         self.reaches(&agent);
     }
 
     /// The processes of an agent that have said what they take may be others now.
     pub(crate) fn reaches(&mut self, agent: &str) {
-        let Some(known) = self.indexes.reach.get_mut(agent) else {
+        let Some(known) = self.pool.reach(agent) else {
             return;
         };
         let has_said = |slot: &&Slot| slot.agent == agent && slot.phase.ready_since().is_some();
@@ -117,8 +110,9 @@ impl State {
         let cwd = slots().all(|slot| slot.cwd_per_turn);
         let toolsets = slots().all(|slot| slot.toolsets_per_turn);
         if (known.cwd, known.toolsets) != (cwd, toolsets) {
+            let known = self.pool.reach_of(agent);
             (known.cwd, known.toolsets) = (cwd, toolsets);
-            for session in self.indexes.lanes.sessions_of(agent) {
+            for session in self.indexes.lanes().sessions_of(agent) {
                 // Their lanes are named by what processes take, which is another now.
                 self.sessions.touch(session);
             }
@@ -127,7 +121,7 @@ impl State {
 
     /// Could a process take turns of other lanes than its own, as not all of its agent can?
     pub(crate) fn takes_more_than_others(&self, slot: &Slot) -> bool {
-        let reach = self.indexes.reach.get(&slot.agent);
+        let reach = self.pool.reach(&slot.agent);
         let reach = reach.copied().unwrap_or_default();
         slot.cwd_per_turn && !reach.cwd || slot.toolsets_per_turn && !reach.toolsets
     }

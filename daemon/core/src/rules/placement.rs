@@ -97,7 +97,7 @@ impl State {
             return None;
         }
         // Older turns of its agent that wait for a process go first.
-        let behind = session.slot.is_none() && self.indexes.lanes.any_free(&session.agent);
+        let behind = session.slot.is_none() && self.indexes.lanes().any_free(&session.agent);
         if behind {
             return None;
         }
@@ -231,7 +231,7 @@ impl State {
     pub(crate) fn add_slot(&mut self, agent: &Agent, fit: Fit) -> WorkerId {
         let worker = WorkerId(self.outbox.number());
         let mut slot = Slot::new(agent, fit);
-        if let Some(reach) = self.indexes.reach.get(&agent.name) {
+        if let Some(reach) = self.pool.reach(&agent.name) {
             // Else the turns that it will take wait in another lane than the one that it is looked
             // for in.
             slot.expects(*reach);
@@ -286,7 +286,7 @@ impl State {
     /// Until when the first process of an agent is waited for: what it says decides whether others
     /// need another one. There is no second before that, and no third while both are silent.
     pub(crate) fn awaits_first_process(&self, agent: &Agent, fit: &Fit) -> Option<Duration> {
-        let known = self.indexes.reach.contains_key(&agent.name);
+        let known = self.pool.reach(&agent.name).is_some();
         if known || agent.describe.sessions != Sessions::Many {
             return None;
         }

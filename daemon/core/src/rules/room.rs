@@ -92,7 +92,7 @@ impl State {
             .iter()
             .filter(|(_, slot)| slot.turns.is_empty() && slot.is_ready())
             .filter(|(worker, _)| !self.pool.is_compacting(*worker));
-        let wanted = |worker: WorkerId| !self.indexes.lanes.is_empty(&Lane::Held(worker));
+        let wanted = |worker: WorkerId| !self.indexes.lanes().is_empty(&Lane::Held(worker));
         let (kept, idle): (Vec<_>, Vec<_>) = idle.partition(|(_, slot)| is_kept(slot));
         let victim = idle
             .into_iter()
@@ -127,13 +127,13 @@ impl State {
     fn is_behind_others(&self, agent: &str) -> bool {
         let share = self.share_of(agent);
         let others = self.settings.agents.keys().filter(|other| *other != agent);
-        let mut waiting = others.filter(|other| self.indexes.lanes.any_free(other));
+        let mut waiting = others.filter(|other| self.indexes.lanes().any_free(other));
         waiting.any(|other| self.share_of(other) < share)
     }
 
     /// Does any turn wait that an idle process could take? Mostly its own lane says so.
     fn is_useful(&self, slot: &Slot) -> bool {
-        let lanes = &self.indexes.lanes;
+        let lanes = self.indexes.lanes();
         let serves = |lane: &Lane| match lane {
             Lane::Free(need) => !need.own && need.fit.as_ref().is_none_or(|fit| slot.serves(fit)),
             Lane::Held(_) => false,

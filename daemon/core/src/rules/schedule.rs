@@ -152,12 +152,12 @@ impl State {
             let shared = may_be_shared(slot) || slot.phase.comes();
             let free = self.lane_of(slot).filter(|_| shared);
             for lane in std::iter::once(held).chain(free) {
-                if !self.indexes.lanes.is_empty(&lane) {
+                if !self.indexes.lanes().is_empty(&lane) {
                     pass.open.insert(lane, None);
                 }
             }
             if shared && self.takes_more_than_others(slot) {
-                let all = self.indexes.lanes.free_of(&slot.agent);
+                let all = self.indexes.lanes().free_of(&slot.agent);
                 pass.open.extend(all.map(|lane| (lane.clone(), None)));
             }
         }
@@ -166,7 +166,7 @@ impl State {
 
     /// The oldest turn that may be able to start.
     fn oldest(&self, pass: &Pass) -> Option<(Next, Lane)> {
-        let lanes = &self.indexes.lanes;
+        let lanes = self.indexes.lanes();
         let open = pass.open.iter();
         let heads = open.filter_map(|(lane, after)| Some((lanes.next_in(lane, *after)?, lane)));
         let known = heads.min_by_key(|(next, _)| next.turn);

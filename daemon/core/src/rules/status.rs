@@ -32,7 +32,7 @@ impl State {
             .slots()
             .filter(|slot| slot.pid().is_some())
             .count();
-        let in_flight = self.indexes.in_flight.len();
+        let in_flight = self.indexes.in_flight().len();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
         } else if self.store_trouble.is_some() || !self.settings.losses.is_empty() {
@@ -62,7 +62,7 @@ impl State {
         }
         // Counted by their reason: a dead daemon may have left thousands.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
-        let gated = self.indexes.gated.iter();
+        let gated = self.indexes.gated().iter();
         let gates = gated.filter_map(|session| self.sessions.get(session)?.gate.as_ref());
         for gate in gates {
             *held.entry(&gate.why).or_default() += 1;
@@ -99,7 +99,7 @@ impl State {
                 // Not asked of the store: a status answers while the disk hangs.
                 jobs: self.counters.finished + self.jobs.numbers().len() as u64,
                 open: self.jobs.numbers().len() as u64,
-                events: self.counters.last_seq,
+                events: self.counters.last_seq(),
                 bytes: facts.store_bytes,
                 wal_bytes: facts.wal_bytes,
             },
@@ -111,7 +111,7 @@ impl State {
 
     /// Turns that have a place in the queue of their session.
     fn waiting(&self) -> usize {
-        let ends = self.indexes.in_flight.iter();
+        let ends = self.indexes.in_flight().iter();
         let unscheduled =
             |turn: &&TurnId| self.jobs.get(turn).is_some_and(|job| job.start.is_none());
         self.jobs.len() - self.jobs.scheduled() - ends.filter(unscheduled).count()

@@ -69,7 +69,7 @@ impl State {
     }
 
     pub(crate) fn drain_timeout(&mut self) {
-        let in_flight = self.indexes.in_flight.len();
+        let in_flight = self.indexes.in_flight().len();
         if let Mode::Draining(draining) = &mut self.mode {
             for (conn, id) in std::mem::take(&mut draining.asking) {
                 let error = format!("{in_flight} turns still run; the daemon stays drained");
@@ -240,7 +240,7 @@ impl State {
         *now = hurry;
         self.outbox
             .set(Timer::Stop, self.now.mono + crate::limits::RUNG);
-        let turns: Vec<TurnId> = self.indexes.in_flight.iter().copied().collect();
+        let turns: Vec<TurnId> = self.indexes.in_flight().iter().copied().collect();
         for turn in turns {
             if self
                 .jobs
@@ -270,7 +270,7 @@ impl State {
         let in_vain = matches!(self.mode, Mode::Stopping(Hurry::Killing))
             && self.store_trouble.is_some()
             && self.pool.is_empty();
-        if !self.indexes.in_flight.is_empty() && !in_vain {
+        if !self.indexes.in_flight().is_empty() && !in_vain {
             return;
         }
         if let Mode::Draining(draining) = &mut self.mode {
@@ -297,7 +297,7 @@ impl State {
                 },
             );
         }
-        if self.pool.is_empty() && (self.indexes.pending.is_empty() || in_vain) {
+        if self.pool.is_empty() && (self.indexes.pending().is_empty() || in_vain) {
             self.mode = Mode::Stopping(Hurry::Gone);
             self.outbox.clear(Timer::Stop);
             self.outbox.push(Effect::Exit);

@@ -21,7 +21,7 @@ impl State {
             return self.refuse(conn, id, rejected);
         }
         let number = self.outbox.number();
-        let last = self.counters.last_seq;
+        let last = self.counters.last_seq();
         let subscription = Subscription {
             number,
             id,

@@ -141,6 +141,6 @@ impl State {
             || (slot.sessions.is_empty() || !slot.one_session)
                 && self
                     .lane_of(slot)
-                    .is_some_and(|lane| !self.indexes.lanes.is_empty(&lane))
+                    .is_some_and(|lane| !self.indexes.lanes().is_empty(&lane))
     }
 }
