@@ -1,5 +1,6 @@
 //! Random sequences of everything that can happen; the world checks the invariants.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agentd_core::event::Fault;
@@ -23,6 +24,20 @@ const KINDS: u32 = 288;
 const OF_READERS: [u32; 16] = [
     0, 10, 14, 14, 100, 100, 100, 166, 186, 206, 243, 256, 256, 264, 270, 276,
 ];
+
+/// Cases of this run that held, and the events that were applied in them.
+static HELD: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+
+/// One more case held. How many events all of them were is printed for every thousand cases.
+#[expect(clippy::print_stdout, reason = "for whoever runs many cases")]
+fn held(worlds: &[&World]) {
+    let events = worlds.iter().map(|world| world.events).sum::<u64>();
+    let events = HELD[1].fetch_add(events, Ordering::Relaxed) + events;
+    let cases = HELD[0].fetch_add(1, Ordering::Relaxed) + 1;
+    if cases.is_multiple_of(1000) {
+        println!("{cases} cases with {events} events");
+    }
+}
 
 fn about_sessions(world: &mut World, conn: ConnId, id: u64, choice: u32) {
     let agent = ["many", "one", "turn"][(choice >> 4) as usize % 3];
@@ -469,6 +484,7 @@ proptest! {
         for (conn, client) in &world.clients {
             prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?} {:#?}", client.open, client.asked, world.told_to(*conn));
         }
+        held(&[&world]);
     }
 
     #[test]
@@ -484,12 +500,14 @@ proptest! {
         }
         world.settle();
         world.check_watches();
+        held(&[&world]);
     }
 
     #[test]
     fn the_same_events_give_the_same_state(choices in proptest::collection::vec(any::<u32>(), 100)) {
         let (one, two) = (stored_at_once(&choices), stored_at_once(&choices));
         prop_assert!(one.state == two.state);
+        held(&[&one, &two]);
     }
 }
 
