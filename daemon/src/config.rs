@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use discover::{agents, looked_for, one_shot, why_not_there};
+pub use discover::{agents, exec_form, looked_for, why_not_there};
 pub use edit::{Change, EditError, NewAgent, save};
 pub use endpoints::{
     Endpoint, EndpointChange, Endpoints, Secret, literal, refused as refused_callbacks, within,
@@ -87,7 +87,7 @@ pub struct AgentConfig {
     pub model: Option<String>,
     /// Default thinking level.
     pub thinking: Option<String>,
-    /// It is run in its one-shot form because its program's help has no such word.
+    /// It is run in its exec form because its program's help has no such word.
     pub lacks: Option<&'static str>,
     /// What was most likely not meant, for people to be told.
     pub warnings: Vec<Warning>,
@@ -151,7 +151,7 @@ pub struct HostEnv {
     /// Variables that move what agents keep.
     pub variables: BTreeMap<String, PathBuf>,
     /// Programs that are known to lack their long-lived form.
-    pub one_shot_only: BTreeSet<PathBuf>,
+    pub exec_only: BTreeSet<PathBuf>,
     /// Programs that are known to be something else than their name says, with their own words.
     pub others: BTreeMap<PathBuf, String>,
     /// Where this program's siblings are.
@@ -218,7 +218,7 @@ impl HostEnv {
                 .iter()
                 .filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?.into())))
                 .collect(),
-            one_shot_only: BTreeSet::new(),
+            exec_only: BTreeSet::new(),
             others: BTreeMap::new(),
             exe_dir: std::env::current_exe()
                 .ok()

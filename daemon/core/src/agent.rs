@@ -37,9 +37,9 @@ pub struct Agent {
     pub thinking: Option<String>,
 }
 
-/// The one-shot form of an agent whose program lacks the form that it was run in.
+/// The exec form of an agent whose program lacks the form that it was run in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OneShot {
+pub struct ExecForm {
     /// `exec`.
     pub kind: &'static str,
     /// What is run, for people.

@@ -83,7 +83,7 @@ impl State {
                 tail,
             } => self.exited(worker, generation, exit, &tail),
             Event::AgentsFound { agents, looked_for } => self.agents_found(agents, looked_for),
-            Event::OnlyOneShot { agent, form } => self.only_one_shot(&agent, *form),
+            Event::FormReplaced { agent, form } => self.run_in_exec_form(&agent, *form),
             Event::Ticked => {}
             Event::StopAsked => self.stop_asked(),
             Event::InputLost => self.input_lost(),

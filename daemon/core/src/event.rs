@@ -8,7 +8,7 @@ use agentd_protocol::line::{Budget, LogFacts};
 use agentd_protocol::request::Decoded;
 use agentd_protocol::webhook::EndpointRow;
 
-use crate::agent::{Agent, Looked, OneShot};
+use crate::agent::{Agent, ExecForm, Looked};
 use crate::attached::Content;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::store::{Loaded, Recovered, Stored};
@@ -211,11 +211,11 @@ pub enum Event {
         tail: String,
     },
     /// An agent's program lacks its long-lived form: from now on the agent is run in the other one.
-    OnlyOneShot {
+    FormReplaced {
         /// Its name.
         agent: String,
         /// How it is run from now on.
-        form: Box<OneShot>,
+        form: Box<ExecForm>,
     },
     /// The look that was asked for is over, or somebody else's: these agents are there by now, are
     /// missing for another reason, or have another program than before.

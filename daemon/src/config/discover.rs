@@ -36,7 +36,7 @@ pub(super) fn is_looked_for(name: &str) -> bool {
     presets::named(name).is_some()
 }
 
-/// What an agent's mere name says besides its kind: `exec` asks for the one-shot form.
+/// What an agent's mere name says besides its kind: `exec` asks for the exec form.
 pub(super) fn default_of_name(
     name: &str,
     kind: Kind,
@@ -50,7 +50,7 @@ pub(super) fn default_of_name(
     let arguments = if kind == preset.kind {
         preset.arguments
     } else if kind == Kind::Exec {
-        preset.once
+        preset.exec_arguments
     } else {
         return None;
     };
@@ -200,7 +200,7 @@ fn found(
 }
 
 /// An agent that would be run in the way of its preset, as its program is: a version that has only
-/// the one-shot form is run in that, and of another program that has its name it is said.
+/// the exec form is run in that, and of another program that has its name it is said.
 fn as_it_is(agent: AgentConfig, look: &HostEnv) -> (AgentConfig, Option<String>) {
     let program = agent.command.first().map(PathBuf::from);
     let Some(path) = program.filter(|_| preset_of(&agent).is_some()) else {
@@ -208,9 +208,9 @@ fn as_it_is(agent: AgentConfig, look: &HostEnv) -> (AgentConfig, Option<String>)
     };
     let words = look.others.get(&path);
     let another = words.and_then(|words| presets::why_another(&agent, words));
-    let lacks = look.one_shot_only.contains(&path);
-    let once = one_shot(&agent).filter(|_| lacks);
-    (once.unwrap_or(agent), another)
+    let lacks = look.exec_only.contains(&path);
+    let form = exec_form(&agent).filter(|_| lacks);
+    (form.unwrap_or(agent), another)
 }
 
 /// The preset in whose way an agent is run. Only of `acp` the arguments say in which way: the other
@@ -222,16 +222,16 @@ fn preset_of(agent: &AgentConfig) -> Option<&'static Preset> {
         .filter(|preset| preset.kind == agent.kind && (added || preset.arguments == arguments))
 }
 
-/// The one-shot form of an agent that is run in the way of its preset, in case its program lacks
+/// The exec form of an agent that is run in the way of its preset, in case its program lacks
 /// the long-lived one; `None` for any other.
 #[must_use]
-pub fn one_shot(agent: &AgentConfig) -> Option<AgentConfig> {
+pub fn exec_form(agent: &AgentConfig) -> Option<AgentConfig> {
     let preset = preset_of(agent)?;
     let word = preset.word?;
     let path = agent.command.first().map(PathBuf::from);
     Some(AgentConfig {
         kind: Kind::Exec,
-        command: command(path, preset.name, preset.once),
+        command: command(path, preset.name, preset.exec_arguments),
         output: preset.output,
         lacks: Some(word),
         ..agent.clone()

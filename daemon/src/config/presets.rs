@@ -50,9 +50,9 @@ pub(super) struct Preset {
     /// What its version or its help says of itself, in small letters: one of these. A mere name is
     /// in the help of any program that has it.
     pub(super) signs: &'static [&'static str],
-    /// The arguments of its one-shot form, for the kind `exec`.
-    pub(super) once: &'static [&'static str],
-    /// What the one-shot form prints.
+    /// The arguments of its exec form, for the kind `exec`.
+    pub(super) exec_arguments: &'static [&'static str],
+    /// What the exec form prints.
     pub(super) output: exec::Output,
     /// Variables that it gets besides those of its kind.
     passes: &'static [&'static str],
@@ -66,7 +66,7 @@ const ELSEWHERE: Login = Login {
     absence: Absence::Unknown,
 };
 
-/// Where one-shot forms take the prompt from standard input they do: arguments are for everybody
+/// Where exec forms take the prompt from standard input they do: arguments are for everybody
 /// to see, and can't be longer than 128 KiB.
 pub(super) const PRESETS: &[Preset] = &[
     Preset {
@@ -75,7 +75,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &["--mode", "rpc"],
         word: Some("--mode"),
         signs: &["coding"],
-        once: &["--model={model}", "-p"],
+        exec_arguments: &["--model={model}", "-p"],
         output: exec::Output::Text,
         passes: &[],
         login: Login {
@@ -89,7 +89,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &[],
         word: Some("--input-format"),
         signs: &["claude code"],
-        once: &["-p", "--model={model}"],
+        exec_arguments: &["-p", "--model={model}"],
         output: exec::Output::Text,
         passes: &[],
         login: Login {
@@ -118,7 +118,7 @@ pub(super) const PRESETS: &[Preset] = &[
         word: Some("app-server"),
         signs: &["codex-cli", "codex cli"],
         // It prints the answer alone; sessions start outside of repositories, too.
-        once: &["exec", "--skip-git-repo-check", "--model={model}", "-"],
+        exec_arguments: &["exec", "--skip-git-repo-check", "--model={model}", "-"],
         output: exec::Output::Text,
         passes: &[],
         login: Login {
@@ -139,7 +139,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &["--acp"],
         word: Some("--acp"),
         signs: &["gemini cli"],
-        once: &["--model={model}", "--prompt={prompt}"],
+        exec_arguments: &["--model={model}", "--prompt={prompt}"],
         output: exec::Output::Text,
         passes: &[
             "GEMINI_API_KEY",
@@ -166,7 +166,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &["acp"],
         word: Some("acp"),
         signs: &["agent client protocol", "opencode run"],
-        once: &["run", "--model={model}", "--", "{prompt}"],
+        exec_arguments: &["run", "--model={model}", "--", "{prompt}"],
         output: exec::Output::Text,
         passes: &["OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"],
         login: Login {
@@ -191,7 +191,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &["acp"],
         word: Some("acp"),
         signs: &["ai agent", "acp agent", "goose settings"],
-        once: &[
+        exec_arguments: &[
             "run",
             "--no-session",
             "--quiet",
@@ -208,7 +208,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: &["acp"],
         word: Some("acp"),
         signs: &["hermes agent"],
-        once: &["--model={model}", "-z", "{prompt}"],
+        exec_arguments: &["--model={model}", "-z", "{prompt}"],
         output: exec::Output::Text,
         passes: &["HERMES_HOME"],
         login: Login {
@@ -223,7 +223,7 @@ pub(super) const PRESETS: &[Preset] = &[
         arguments: OPENCLAW,
         word: None,
         signs: &["openclaw"],
-        once: OPENCLAW,
+        exec_arguments: OPENCLAW,
         output: exec::Output::Openclaw,
         passes: &[
             "OPENCLAW_CONFIG_PATH",
@@ -241,7 +241,7 @@ const TIMMY: Preset = Preset {
     arguments: &["--rpc"],
     word: None,
     signs: &["timmy"],
-    once: &["-p", "{prompt}"],
+    exec_arguments: &["-p", "{prompt}"],
     output: exec::Output::Text,
     passes: KEYS_OF_PROVIDERS,
     login: Login {
@@ -423,8 +423,8 @@ pub fn why_another(agent: &AgentConfig, words: &str) -> Option<String> {
     let (program, arguments) = agent.command.split_first()?;
     let preset = of_program(program)?;
     let is_long = agent.kind == preset.kind && arguments == preset.arguments;
-    let is_once = agent.kind == Kind::Exec && arguments == preset.once;
-    let meant = is_long || is_once;
+    let is_exec_form = agent.kind == Kind::Exec && arguments == preset.exec_arguments;
+    let meant = is_long || is_exec_form;
     meant.then(|| {
         format!(
             "`{program}` is another program than the agent `{}`; it says: {words}",
@@ -477,8 +477,8 @@ pub fn logged_in(
         }
     }
     // Codex takes a key for one turn, and none for its long-lived form.
-    let once = agent.kind == Kind::Exec && set("CODEX_API_KEY").is_some();
-    if once || login.keys.iter().any(|key| set(key).is_some()) {
+    let is_exec = agent.kind == Kind::Exec && set("CODEX_API_KEY").is_some();
+    if is_exec || login.keys.iter().any(|key| set(key).is_some()) {
         return Some(true);
     }
     let says = |words: &[&str], text: &[u8]| {

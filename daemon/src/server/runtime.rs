@@ -430,12 +430,9 @@ const fn patience(served: &Served) -> Patience {
 fn look(config: &Config, state_dir: &Path) -> HostProbe {
     let (config, state_dir) = (config.clone(), state_dir.to_owned());
     Arc::new(move |files| {
-        let Learned {
-            one_shot_only,
-            others,
-        } = learned(&state_dir, files);
+        let Learned { exec_only, others } = learned(&state_dir, files);
         let look = config::HostEnv {
-            one_shot_only,
+            exec_only,
             others,
             ..config::HostEnv::with(files.clone())
         };

@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use crate::adapter::{Adapter, Kind};
-use crate::config::one_shot;
+use crate::config::exec_form;
 use crate::platform::cgroup::Delegated;
 use spawn::Plan;
 use versions::Unready;
@@ -126,12 +126,12 @@ impl Spawner {
             let failure = spawn::Failure::permanent(error);
             return self.refuse(worker, generation, failure);
         };
-        // A process that is given its turn at its start is the one-shot form, whatever the agent was
+        // A process that is given its turn at its start is the exec form, whatever the agent was
         // found to be at first.
-        let once = (agent.kind != Kind::Exec && spawn.prompt.is_some()).then(|| one_shot(&agent));
+        let form = (agent.kind != Kind::Exec && spawn.prompt.is_some()).then(|| exec_form(&agent));
         let unready = self.versions.as_ref().filter(|_| spawn.prompt.is_none());
         let unready = unready.map(|versions| Unready::new(versions, &spawn.agent));
-        let agent = once.flatten().unwrap_or(agent);
+        let agent = form.flatten().unwrap_or(agent);
         let mut launch = agent.kind.launch(&agent.command, &spawn);
         let mark = self.mark(worker, generation);
         agent.kind.mark(&mark.variables(), &mut launch.argv);

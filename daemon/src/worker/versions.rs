@@ -83,7 +83,7 @@ struct Cache {
     /// Programs whose help said nothing, and when.
     unhelpful: BTreeMap<PathBuf, (Stamp, AskedAt)>,
     asking: BTreeSet<PathBuf>,
-    /// Agents that are run in their one-shot form since they were found to have no other.
+    /// Agents that are run in their exec form since they were found to have no other.
     reformed: BTreeSet<String>,
 }
 
@@ -309,7 +309,7 @@ impl Versions {
         } else if help.trim().is_empty() {
             return self.gave_no_help(path, kept.stamp);
         } else if !tells(&help) {
-            Help::OneShotOnly
+            Help::ExecOnly
         } else {
             Help::Whole
         });
@@ -426,7 +426,7 @@ impl Versions {
                 stays.then(|| forms::HAS_IT_NOW.to_owned())
             }
             // What somebody runs in a way of their own is theirs to change.
-            Some(Help::OneShotOnly) if agent.kind != Kind::Exec => {
+            Some(Help::ExecOnly) if agent.kind != Kind::Exec => {
                 config::long_lived_word(program).map(forms::lacks)
             }
             _ => agent.lacks.map(|word| forms::is_run_once(agent, word)),

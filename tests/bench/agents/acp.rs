@@ -67,10 +67,10 @@ fn gemini(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
         ("NODE_COMPILE_CACHE", cache.to_str().unwrap()),
     ];
     let (program, model) = (program.to_str().unwrap(), "--model gemini-2.5-flash");
-    let one_shot = words(program, &format!("{model} -p"));
+    let exec_form = words(program, &format!("{model} -p"));
     let own = own(
         words(program, &format!("--acp {model}")),
-        Some(one_shot),
+        Some(exec_form),
         &env,
     );
     let keys = "model = \"gemini-2.5-flash\"";
@@ -118,7 +118,7 @@ fn hermes(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     (own, super::table("acp", &[program, "acp"], "", &env))
 }
 
-/// It has no one-shot form.
+/// It has no exec form.
 fn claude(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     let home = home(place, ".claude/settings.json", "{}");
     let env = [
@@ -134,10 +134,10 @@ fn claude(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     (own, super::table("acp", &[program], "", &env))
 }
 
-fn own(argv: Vec<String>, one_shot: Option<Vec<String>>, env: &[(&str, &str)]) -> Own {
+fn own(argv: Vec<String>, exec_form: Option<Vec<String>>, env: &[(&str, &str)]) -> Own {
     Own {
         argv,
-        one_shot,
+        exec_form,
         env: super::owned(env),
         open,
         prompt: |session, number, text| {

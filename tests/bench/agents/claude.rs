@@ -35,7 +35,7 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
                      --output-format stream-json --permission-prompt-tool stdio --model mock-1";
     let own = Own {
         argv: words(program, both_ways),
-        one_shot: Some(words(program, "-p --model mock-1")),
+        exec_form: Some(words(program, "-p --model mock-1")),
         env: super::owned(&env),
         open,
         prompt: |_, _, text| {

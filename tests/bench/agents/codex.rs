@@ -30,7 +30,7 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     let env = [("CODEX_HOME", dir)];
     let own = Own {
         argv: words(program, "app-server"),
-        one_shot: Some(words(program, "exec --skip-git-repo-check")),
+        exec_form: Some(words(program, "exec --skip-git-repo-check")),
         env: super::owned(&env),
         open,
         prompt: |thread, number, text| {

@@ -42,7 +42,7 @@ pub(crate) struct Own {
     /// What is run as long as it lives.
     argv: Vec<String>,
     /// What is run for one turn, by agents that have such a form; the prompt is added.
-    one_shot: Option<Vec<String>>,
+    exec_form: Option<Vec<String>>,
     env: Vec<(String, String)>,
     /// Waits until it is ready, and opens a session; what later lines need is returned.
     open: fn(&mut Pipe) -> String,
@@ -258,7 +258,7 @@ fn of(measured: &Measured, program: &Path, repetitions: usize) -> Vec<Figure> {
         pairs.memory.control.push(memory_of_tree(pipe.child.id()));
         pairs.memory.ours.push(mib_of(daemon.pid()));
         abort(&rig, &mut pipe, &context, &mut pairs.aborts);
-        one_shot(&rig, &mut pairs.programs);
+        exec_form(&rig, &mut pairs.programs);
         daemon.stop();
     }
     figures(measured.name, pairs, median(&syncs))
@@ -487,13 +487,13 @@ fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
 }
 
 /// From a shell's point of view.
-fn one_shot(rig: &Rig, programs: &mut Pair) {
-    let Some(one_shot) = &rig.own.one_shot else {
+fn exec_form(rig: &Rig, programs: &mut Pair) {
+    let Some(exec_form) = &rig.own.exec_form else {
         return;
     };
     let (mut control, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        let mut argv = one_shot.clone();
+        let mut argv = exec_form.clone();
         argv.push("hello".to_owned());
         let begun = Instant::now();
         let status = command(&rig.place, &rig.own, &argv).status().unwrap();

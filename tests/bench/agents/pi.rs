@@ -39,7 +39,7 @@ fn prepare(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     let model = "--provider mock --model mock-1";
     let own = Own {
         argv: words(program, &format!("{model} --mode rpc")),
-        one_shot: Some(words(program, &format!("{model} -p"))),
+        exec_form: Some(words(program, &format!("{model} -p"))),
         env: super::owned(&env),
         open,
         prompt: |_, number, text| {

@@ -25,7 +25,7 @@ Examples:
   agentctl agents add mine --kind acp -- my-agent --acp
   agentctl agents add shout --kind exec -- tr a-z A-Z
   agentctl agents add claude --model opus --pass-env MY_TOKEN
-  agentctl agents add oneshot --kind exec --model sonnet -- claude -p --model={model}
+  agentctl agents add once --kind exec --model sonnet -- claude -p --model={model}
 
 The kinds: jsonl, exec, pi, acp, claude, codex. Kind and command are known of the agents that
 `agentctl agents` looks for. {prompt}, {model}, {session} and {cwd} are filled in for the kind exec

@@ -1,11 +1,11 @@
-//! An agent whose program turns out to lack its long-lived form goes on in its one-shot form.
+//! An agent whose program turns out to lack its long-lived form goes on in its exec form.
 //!
 //! Owns what becomes of its processes and of those who wait for them. Who found it out, and how,
 //! the shell knows.
 
 use agentd_protocol::line::Level;
 
-use crate::agent::{OneShot, Sessions};
+use crate::agent::{ExecForm, Sessions};
 use crate::effect::StopStage;
 use crate::ids::{SessionId, WorkerId};
 use crate::jobs::said::Notice;
@@ -15,7 +15,7 @@ use crate::state::State;
 impl State {
     /// From now on each turn of an agent is a process. One that got ready in the old form ends the
     /// turns it has; any other is ended, and whoever waits for it is served anew.
-    pub(crate) fn only_one_shot(&mut self, name: &str, form: OneShot) {
+    pub(crate) fn run_in_exec_form(&mut self, name: &str, form: ExecForm) {
         let Some(agent) = self.settings.agents.get_mut(name) else {
             return;
         };
@@ -55,7 +55,7 @@ impl State {
             let notice = Notice {
                 level: Level::Info,
                 code: "one-shot-form".to_owned(),
-                text: format!("{why}: its one-shot form is run"),
+                text: format!("{why}: its exec form is run"),
             };
             self.note(turn, &notice);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_core::agent::{
-    Agent, Capabilities, Found, Levels, OneShot, Providers, Reports, Resume, Sessions,
+    Agent, Capabilities, ExecForm, Found, Levels, Providers, Reports, Resume, Sessions,
 };
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::toolsets::Toolsets;
@@ -57,8 +57,8 @@ fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
 }
 
 /// The form that each of them has left when its program lacks the other.
-pub fn one_shot() -> OneShot {
-    OneShot {
+pub fn exec_form() -> ExecForm {
+    ExecForm {
         kind: "exec",
         command: vec!["/bin/once".to_owned()],
         describe: Capabilities {

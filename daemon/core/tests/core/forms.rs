@@ -1,4 +1,4 @@
-//! An agent whose program lacks its long-lived form goes on in its one-shot form.
+//! An agent whose program lacks its long-lived form goes on in its exec form.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use agentd_core::ids::{ConnId, Generation, WorkerId};
 use agentd_core::worker::{Exit, WorkerEvent};
 use agentd_core::{Event, Settings};
 
-use crate::agents::{describe, one_shot, settings};
+use crate::agents::{describe, exec_form, settings};
 use crate::world::World;
 
 const LONG_LIVED: [&str; 3] = ["one", "many", "keeps"];
@@ -23,9 +23,9 @@ fn first(world: &World) -> (WorkerId, Generation) {
 
 /// It is found out that the program lacks what it was started for.
 fn lacks(world: &mut World, agent: &str) {
-    world.event(Event::OnlyOneShot {
+    world.event(Event::FormReplaced {
         agent: agent.to_owned(),
-        form: Box::new(one_shot()),
+        form: Box::new(exec_form()),
     });
 }
 
@@ -45,7 +45,7 @@ fn codes(world: &World, conn: ConnId) -> Vec<String> {
 }
 
 #[test]
-fn one_shot_form_runs_the_waiting_turn() {
+fn exec_form_runs_the_waiting_turn() {
     for agent in LONG_LIVED {
         let (mut world, conn) = with_one(settings(), agent, r#","session":"s""#);
         send(&mut world, conn, 2, agent, r#","session":"s""#);
@@ -72,7 +72,7 @@ fn one_shot_form_runs_the_waiting_turn() {
 }
 
 #[test]
-fn one_shot_form_serves_waiters_in_any_phase() {
+fn exec_form_serves_waiters_in_any_phase() {
     type Leads = fn(&mut World, ConnId);
     let phases: [(&str, Leads); 5] = [
         ("starting", |_, _| {}),
@@ -128,7 +128,7 @@ fn an_agent_that_was_given_up_is_forgiven() {
 }
 
 #[test]
-fn one_shot_form_lets_ready_processes_end_turns() {
+fn exec_form_lets_ready_processes_end_turns() {
     for aborted in [false, true] {
         let (mut world, conn) = with_one(settings(), "one", r#","session":"s""#);
         let old = first(&world);
@@ -152,7 +152,7 @@ fn one_shot_form_lets_ready_processes_end_turns() {
 }
 
 #[test]
-fn one_shot_form_refuses_what_it_lacks() {
+fn exec_form_refuses_what_it_lacks() {
     for (agent, more, code) in [
         ("one", r#","thinking":"high""#, "unsupported"),
         ("keeps", r#","toolsets":["a"]"#, "unsupported"),
@@ -184,7 +184,7 @@ fn one_shot_form_refuses_what_it_lacks() {
 }
 
 #[test]
-fn one_shot_form_tells_of_lost_context_once() {
+fn exec_form_tells_of_lost_context_once() {
     let (mut world, conn) = with_one(settings(), "one", r#","session":"s""#);
     let old = first(&world);
     world.get_ready(old);
@@ -212,7 +212,7 @@ fn one_shot_form_tells_of_lost_context_once() {
 }
 
 #[test]
-fn one_shot_form_ends_spares_for_good() {
+fn exec_form_ends_spares_for_good() {
     let mut settings = settings();
     settings.agents.get_mut("one").unwrap().warm = 1;
     let mut world = World::new(settings);
@@ -226,14 +226,14 @@ fn one_shot_form_ends_spares_for_good() {
 }
 
 #[test]
-fn one_shot_form_of_no_agent_changes_nothing() {
+fn exec_form_of_no_agent_changes_nothing() {
     let mut world = World::new(settings());
     world.event(Event::Ticked);
     let before = world.state.clone();
     lacks(&mut world, "nobody");
-    let mut form = Box::new(one_shot());
+    let mut form = Box::new(exec_form());
     form.describe = describe(Sessions::Many, Resume::None);
     let agent = "one".to_owned();
-    world.event(Event::OnlyOneShot { agent, form });
+    world.event(Event::FormReplaced { agent, form });
     assert!(world.state == before);
 }

@@ -12,7 +12,7 @@ use agentd_protocol::request::Subscribe;
 use agentd_protocol::{Code, JobId, serde_json};
 use proptest::prelude::*;
 
-use crate::agents::{one_shot, settings};
+use crate::agents::{exec_form, settings};
 use crate::questions::asking;
 use crate::world::World;
 
@@ -292,9 +292,9 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
         (264..=269, _, _) => world.neighbour_steps(choice as usize >> 8),
         (270..=275, _, Some(process)) => speak(world, process, choice >> 8),
         (276..=283, Some(conn), _) => world.client_reads(conn),
-        (284, _, _) => world.event(Event::OnlyOneShot {
+        (284, _, _) => world.event(Event::FormReplaced {
             agent: ["many", "one", "keeps"][pick(3)].to_owned(),
-            form: Box::new(one_shot()),
+            form: Box::new(exec_form()),
         }),
         _ => {}
     }

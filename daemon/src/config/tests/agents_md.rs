@@ -269,7 +269,7 @@ fn presets() -> String {
                 preset.name.to_owned(),
                 preset.kind.name().to_owned(),
                 command(preset.arguments),
-                command(preset.once),
+                command(preset.exec_arguments),
                 passes.join(", "),
                 signs.join(", "),
             ]
@@ -280,7 +280,7 @@ fn presets() -> String {
             "agent",
             "kind",
             "long-lived",
-            "one-shot, by `kind = \"exec\"`",
+            "exec form, by `kind = \"exec\"`",
             "variables it gets",
             "known by one of",
         ],

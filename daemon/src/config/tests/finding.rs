@@ -208,20 +208,20 @@ fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
 }
 
 #[test]
-fn the_kind_exec_asks_for_the_one_shot_form_and_so_does_a_program_without_the_other() {
+fn the_kind_exec_asks_for_the_exec_form_and_so_does_a_program_without_the_other() {
     let dir = TempDir::new().unwrap();
     let gemini = program(dir.path(), "gemini");
     let mut look = look(&[dir.path()], &[]);
     let file = Path::new("/c/config.toml");
     let text = "[agents.gemini]\nkind = 'exec'\n[agents.openclaw]\nwarm = 0";
     let config = Config::parse(text, file, &look).unwrap();
-    let once = &config.agents["gemini"];
-    assert_eq!(once.kind, Kind::Exec);
-    assert_eq!(once.command[0], gemini.to_string_lossy());
-    assert_eq!(once.command.last().unwrap(), "--prompt={prompt}");
+    let form = &config.agents["gemini"];
+    assert_eq!(form.kind, Kind::Exec);
+    assert_eq!(form.command[0], gemini.to_string_lossy());
+    assert_eq!(form.command.last().unwrap(), "--prompt={prompt}");
     assert_eq!(config.agents["openclaw"].output, exec::Output::Openclaw);
 
-    look.one_shot_only.insert(gemini);
+    look.exec_only.insert(gemini);
     let (agent, run) = found(&Config::default(), &look, "gemini");
     assert_eq!((agent.kind, agent.usable), ("exec", Ok(())));
     assert_eq!(run.unwrap().command.last().unwrap(), "--prompt={prompt}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::{Levels, OneShot, Providers};
+use agentd_core::agent::{ExecForm, Levels, Providers};
 use agentd_core::event::Event;
 use tokio::time::{Instant, timeout_at};
 
@@ -39,7 +39,7 @@ pub(super) fn is_run_once(agent: &AgentConfig, word: &str) -> String {
             agent.thinking.is_some() && can.thinking == Levels::None,
         ),
     ];
-    let mut said = format!("{}: its one-shot form is run", lacks(word));
+    let mut said = format!("{}: its exec form is run", lacks(word));
     for (key, _) in keys.iter().filter(|(_, in_the_way)| *in_the_way) {
         said.push_str(&format!(
             "; it can't be told the `{key}` of config.toml, so that each of its turns is refused"
@@ -49,7 +49,7 @@ pub(super) fn is_run_once(agent: &AgentConfig, word: &str) -> String {
 }
 
 /// What is said when the program has it by now.
-pub(super) const HAS_IT_NOW: &str = "its one-shot form is run, as its program had no other before: \
+pub(super) const HAS_IT_NOW: &str = "its exec form is run, as its program had no other before: \
     the daemon looks again when it is started anew (`agentctl service restart`, else `agentctl stop`)";
 
 /// A process on its way to be ready.
@@ -72,7 +72,7 @@ impl Unready {
     pub(in crate::worker) async fn learn_why(self) {
         let Self { versions, agent } = self;
         let agent = versions.spawner.agents.get(&agent);
-        let Some(agent) = agent.filter(|agent| config::one_shot(agent).is_some()) else {
+        let Some(agent) = agent.filter(|agent| config::exec_form(agent).is_some()) else {
             return;
         };
         let until = Instant::now() + KNOWN_WITHIN;
@@ -94,42 +94,42 @@ impl Versions {
     /// Tells the owner of each agent whose program is known to lack the form that it is run in, once.
     pub(super) async fn reform(&self) {
         for (name, agent) in self.spawner.agents.all().iter() {
-            let Some(once) = config::one_shot(agent) else {
+            let Some(exec) = config::exec_form(agent) else {
                 continue;
             };
             let program = agent.command.first().map(PathBuf::from);
-            if !program.is_some_and(|program| self.is_one_shot_only(&program))
+            if !program.is_some_and(|program| self.is_exec_only(&program))
                 || !self.cache().reformed.insert(name.clone())
             {
                 continue;
             }
-            let why = once.lacks.map(lacks).unwrap_or_default();
-            tracing::info!(agent = name, "{why}: its one-shot form is run from now on");
-            let form = Box::new(OneShot {
-                kind: once.kind.name(),
-                describe: once.kind.describe(&once.command),
-                command: once.command,
+            let why = exec.lacks.map(lacks).unwrap_or_default();
+            tracing::info!(agent = name, "{why}: its exec form is run from now on");
+            let form = Box::new(ExecForm {
+                kind: exec.kind.name(),
+                describe: exec.kind.describe(&exec.command),
+                command: exec.command,
                 why,
             });
             let agent = name.clone();
             // Without an owner nobody runs anything.
             let _gone = (self.spawner.inbox)
-                .send(Event::OnlyOneShot { agent, form })
+                .send(Event::FormReplaced { agent, form })
                 .await;
         }
     }
 
-    fn is_one_shot_only(&self, program: &Path) -> bool {
+    fn is_exec_only(&self, program: &Path) -> bool {
         let cache = self.cache();
         let kept = cache.kept.get(program);
         kept.is_some_and(|kept| {
-            kept.help == Some(Help::OneShotOnly) && cache.now.get(program) == Some(&kept.stamp)
+            kept.help == Some(Help::ExecOnly) && cache.now.get(program) == Some(&kept.stamp)
         })
     }
 
     /// An agent as it is run by now.
     pub(super) fn in_force<'a>(&self, name: &str, agent: &'a AgentConfig) -> Cow<'a, AgentConfig> {
-        let once = config::one_shot(agent).filter(|_| self.cache().reformed.contains(name));
-        once.map_or(Cow::Borrowed(agent), Cow::Owned)
+        let exec = config::exec_form(agent).filter(|_| self.cache().reformed.contains(name));
+        exec.map_or(Cow::Borrowed(agent), Cow::Owned)
     }
 }

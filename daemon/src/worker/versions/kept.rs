@@ -85,7 +85,9 @@ pub(super) enum Help {
     /// It is the agent, with its long-lived form.
     Whole,
     /// It is the agent, without that.
-    OneShotOnly,
+    // As `versions.json` has it since before it had this name.
+    #[serde(rename = "OneShotOnly")]
+    ExecOnly,
     /// It is something else, in its own words.
     Another(String),
 }
@@ -96,7 +98,7 @@ impl KeptVersion {
         match self.help {
             None => false,
             Some(Help::Whole) => self.asked.within(BELIEVED),
-            Some(Help::OneShotOnly | Help::Another(_)) => self.asked.is_fresh(),
+            Some(Help::ExecOnly | Help::Another(_)) => self.asked.is_fresh(),
         }
     }
 
@@ -110,7 +112,7 @@ impl KeptVersion {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Learned {
     /// Those that lack their long-lived form.
-    pub one_shot_only: BTreeSet<PathBuf>,
+    pub exec_only: BTreeSet<PathBuf>,
     /// Those that are something else than their name says, with their own words.
     pub others: BTreeMap<PathBuf, String>,
 }
@@ -125,13 +127,13 @@ pub fn learned(state_dir: &Path, files: &Files) -> Learned {
             continue;
         }
         match kept.help {
-            Some(Help::OneShotOnly) if kept.asked.within(BELIEVED) => {
-                learned.one_shot_only.insert(path);
+            Some(Help::ExecOnly) if kept.asked.within(BELIEVED) => {
+                learned.exec_only.insert(path);
             }
             Some(Help::Another(words)) => {
                 learned.others.insert(path, words);
             }
-            Some(Help::OneShotOnly | Help::Whole) | None => {}
+            Some(Help::ExecOnly | Help::Whole) | None => {}
         }
     }
     learned
@@ -180,9 +182,9 @@ mod tests {
             (now, Some(Help::Whole), true),
             (almost, Some(Help::Whole), true),
             (yesterday, Some(Help::Whole), false),
-            (now, Some(Help::OneShotOnly), true),
+            (now, Some(Help::ExecOnly), true),
             (now, another(), true),
-            (almost, Some(Help::OneShotOnly), false),
+            (almost, Some(Help::ExecOnly), false),
             (asked(DOUBTED_AFTER), another(), false),
             (now, None, false),
             // The clock was set back since.
@@ -200,15 +202,11 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         for (ago, believed) in [(Duration::ZERO, true), (BELIEVED, false)] {
             let program = PathBuf::from("/");
-            let lacks = kept(asked(ago), Some(Help::OneShotOnly));
+            let lacks = kept(asked(ago), Some(Help::ExecOnly));
             let all = BTreeMap::from([(program.clone(), lacks)]);
             write(&dir.path().join(FILE), &all).unwrap();
             let learned = learned(dir.path(), &Files::default());
-            assert_eq!(
-                learned.one_shot_only.contains(&program),
-                believed,
-                "{ago:?}"
-            );
+            assert_eq!(learned.exec_only.contains(&program), believed, "{ago:?}");
         }
         let file = std::fs::metadata(dir.path().join(FILE)).unwrap();
         assert_eq!(file.permissions().mode() & 0o777, 0o600);

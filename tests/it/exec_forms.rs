@@ -1,4 +1,4 @@
-//! Agents whose programs lack their long-lived form are run in their one-shot form, at once.
+//! Agents whose programs lack their long-lived form are run in their exec form, at once.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ fn forms(name: &str) -> (&'static str, &'static str) {
 
 fn lacks(name: &str) -> &'static str {
     match name {
-        "codex" => "this version has no `app-server`: its one-shot form is run",
-        _ => "this version has no `--input-format`: its one-shot form is run",
+        "codex" => "this version has no `app-server`: its exec form is run",
+        _ => "this version has no `--input-format`: its exec form is run",
     }
 }
 
@@ -61,7 +61,7 @@ fn restarts(daemon: &Daemon) -> Value {
 }
 
 #[test]
-fn the_first_turn_is_answered_by_the_one_shot_form_and_the_next_try_no_other() {
+fn the_first_turn_is_answered_by_the_exec_form_and_the_next_try_no_other() {
     for (name, script) in OLD {
         let place = Place::new("");
         program(&place.path("bin"), name, script);
