@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use agentd_protocol::line::ErrorLine;
-use agentd_protocol::requests::RequestEffect;
+use agentd_protocol::request_table::RequestEffect;
 use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 

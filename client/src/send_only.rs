@@ -1,4 +1,4 @@
-//! What a key may do that may only send: which requests pass, and with which fields.
+//! What an ssh key may do that may only send: which requests pass, and with which fields.
 //!
 //! Owns these rules; whoever has such a key is a stranger with a microphone. Must not know how lines
 //! travel.
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
-use agentd_protocol::requests::SendOnlyKey;
+use agentd_protocol::request_table::SendOnlySshKey;
 use agentd_protocol::toolset::{DELEGATE, plain};
 use agentd_protocol::{Code, Envelope, Id, Request, RequestKind};
 use serde_json::value::RawValue;
@@ -53,10 +53,10 @@ impl SendOnly {
     pub fn pass(&self, line: &[u8]) -> Result<Vec<u8>, (Option<Id>, Rejected)> {
         let envelope = Envelope::parse(line)?;
         let kind = RequestKind::named(&envelope.kind);
-        match kind.map_or(SendOnlyKey::Refused, |kind| kind.rules().send_only) {
-            SendOnlyKey::Passes => return Ok(line.to_vec()),
-            SendOnlyKey::Checked => {}
-            SendOnlyKey::Refused => {
+        match kind.map_or(SendOnlySshKey::Refused, |kind| kind.rules().send_only) {
+            SendOnlySshKey::Passes => return Ok(line.to_vec()),
+            SendOnlySshKey::Checked => {}
+            SendOnlySshKey::Refused => {
                 let other = &envelope.kind;
                 let error = format!("`{other}` is not allowed here: this way is for `send` only");
                 return Err((envelope.id, Rejected::new(Code::Forbidden, error)));

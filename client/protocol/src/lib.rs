@@ -22,21 +22,21 @@ pub mod network;
 #[path = "../../../tests/fuzz/replay.rs"]
 mod replay;
 pub mod request;
-pub mod requests;
+pub mod request_table;
 pub mod rows;
 pub mod strict;
 pub mod sums;
 pub mod toolset;
 pub mod usage;
 pub mod webhook;
-pub mod work;
 
 pub use code::Code;
 pub use envelope::{Envelope, Rejected};
 pub use frame::{Decoder, Frame};
 pub use ids::{Id, JobId};
 pub use line::{Body, Line};
-pub use requests::{Request, RequestKind};
+pub use request::work;
+pub use request_table::{Request, RequestKind};
 
 // The layers above serialise these types with the same version.
 pub use serde;

@@ -13,7 +13,7 @@ use agentd_core::Event;
 use agentd_core::event::{Descent, RequestContext};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LogFacts;
-use agentd_protocol::requests::Inside;
+use agentd_protocol::request_table::Inside;
 use agentd_protocol::{Code, Request, request};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;

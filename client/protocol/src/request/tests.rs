@@ -1,6 +1,9 @@
 //! What is decoded, and what is refused with its name.
 
 use super::*;
+use crate::Request;
+use crate::code::Code;
+use crate::envelope::{Envelope, Rejected};
 
 fn decode(line: &str) -> Result<Decoded, Rejected> {
     Request::decode(&Envelope::parse(line.as_bytes()).unwrap())

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{AgentRow, HelloAnswer, HelloLimits, Line};
 use agentd_protocol::request::{Decoded, Hello};
-use agentd_protocol::requests::{Commit, Inside, Order, RequestKind};
+use agentd_protocol::request_table::{Commit, Inside, Order, RequestKind};
 use agentd_protocol::{Code, Id, JobId, Request, limits};
 
 use crate::agent::{Found, Looked};

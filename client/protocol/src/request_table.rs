@@ -1,17 +1,17 @@
 //! The table of requests: each with its name and what holds for it whatever it says.
 //!
 //! Owns the list of requests and these rules; everything else that lists requests is derived from it
-//! or held against it by a test. Must not know how their fields are read (`request`), nor what is
+//! or held against it by a test. Must not know their fields (`request`), how those are read (`request/decode`), nor what is
 //! done about them.
 
+use crate::request::work::{
+    Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
+    SessionNew, SetModel, Steer, Usage,
+};
 use crate::request::{
     Abort, Collect, DaemonStop, Drain, Hello, LogLevel, RestartWorker, Send, Status, Subscribe,
 };
 use crate::webhook::{Callback, Delivery, Webhooks};
-use crate::work::{
-    Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
-    SessionNew, SetModel, Steer, Usage,
-};
 
 /// What became of it when no answer came, and how long one may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,9 +65,9 @@ pub enum Commit {
     Refused,
 }
 
-/// What a key may do with it that may only send.
+/// What an ssh key may do with it that may only send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendOnlyKey {
+pub enum SendOnlySshKey {
     /// It passes as it is.
     Passes,
     /// Its fields are looked at.
@@ -91,8 +91,8 @@ pub struct Rules {
     pub order: Order,
     /// While the store has no room.
     pub commit: Commit,
-    /// For a key that may only send.
-    pub send_only: SendOnlyKey,
+    /// For an ssh key that may only send.
+    pub send_only: SendOnlySshKey,
 }
 
 /// The fields of a request, bound to a name.
@@ -201,7 +201,7 @@ macro_rules! requests {
                         inside: Inside::$inside,
                         order: Order::$order,
                         commit: Commit::$commit,
-                        send_only: SendOnlyKey::$send_only,
+                        send_only: SendOnlySshKey::$send_only,
                     },)*
                 }
             }
