@@ -175,7 +175,7 @@ pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
     let (mut remote, output, mut input) =
         Remote::start(target, target.run(STATUS)).map_err(failed)?;
     let asked = async {
-        // A key that may only send gets the relay, which answers this line that it may not ask.
+        // An ssh key that may only send gets the relay, which answers this line that it may not ask.
         let _unread = input.write_all(b"{\"type\":\"status\"}\n").await;
         drop(input);
         let mut said = Vec::new();

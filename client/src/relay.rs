@@ -24,7 +24,7 @@ const READ: usize = 16 * 1024;
 pub enum Allowed {
     /// Everything.
     All,
-    /// Sends, and what a connection needs for them: for a key that may do nothing else.
+    /// Sends, and what a connection needs for them: for an ssh key that may do nothing else.
     Sends(SendOnly),
 }
 

@@ -22,7 +22,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::connection::{Connection, Greeting, HelloError};
 use crate::fallback::Fallback;
-use crate::ssh::{RELAY, RELAY_DAEMON, Target, check_key};
+use crate::ssh::{RELAY, RELAY_DAEMON, Target, check_ssh_key};
 
 /// From the start of `ssh` to the answer to `hello`: its own time limits, and a one-shot that
 /// migrates a store.
@@ -152,7 +152,7 @@ impl Remote {
             hint: Some("install an OpenSSH client".to_owned()),
             exit: None,
         };
-        check_key().map_err(|error| RemoteError {
+        check_ssh_key().map_err(|error| RemoteError {
             stage: Stage::Ssh,
             error,
             hint: Some("name the private key that ssh is to use, or unset it".to_owned()),

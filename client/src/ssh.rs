@@ -68,9 +68,9 @@ impl Target {
         ]);
         // What the user's configuration runs or says by itself isn't for us.
         command.args(["-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no"]);
-        // A program that forwards speech may have a key for just that.
-        if let Some(key) = key_file() {
-            command.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(key);
+        // A program that forwards speech may have an ssh key for just that.
+        if let Some(file) = ssh_key_file() {
+            command.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(file);
         }
         if let Some(port) = self.port {
             command.arg("-p").arg(port.to_string());
@@ -114,23 +114,23 @@ impl Target {
 }
 
 /// The private key that `$AGENTD_SSH_KEY` names, besides those of the user's configuration.
-fn key_file() -> Option<PathBuf> {
+fn ssh_key_file() -> Option<PathBuf> {
     let named = std::env::var_os("AGENTD_SSH_KEY")?;
     Some(PathBuf::from(named)).filter(|named| !named.as_os_str().is_empty())
 }
 
-/// Is the key there that is to be used? Without it ssh would try others.
-pub(crate) fn check_key() -> Result<(), String> {
-    let Some(key) = key_file() else {
+/// Is the ssh key there that is to be used? Without it ssh would try others.
+pub(crate) fn check_ssh_key() -> Result<(), String> {
+    let Some(file) = ssh_key_file() else {
         return Ok(());
     };
-    let shown = key.display();
-    if !key.is_absolute() {
+    let shown = file.display();
+    if !file.is_absolute() {
         return Err(format!(
             "`AGENTD_SSH_KEY` is `{shown}`: expected an absolute path"
         ));
     }
-    match key.metadata() {
+    match file.metadata() {
         Ok(found) if found.is_file() => Ok(()),
         Ok(_) => Err(format!("`AGENTD_SSH_KEY`: `{shown}` is no file")),
         Err(error) => Err(format!("`AGENTD_SSH_KEY`: `{shown}`: {error}")),

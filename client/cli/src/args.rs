@@ -364,7 +364,7 @@ Examples:
 
 Whoever has it can ask the agents anything, as you. It is in http.token of the state directory.")]
     Token(TokenArgs),
-    /// Print the line for `authorized_keys` that lets a key send, and nothing else
+    /// Print the line for `authorized_keys` that lets an ssh key send, and nothing else
     #[command(after_help = "\
 Examples:
   ssh-keygen -t ed25519 -N '' -f ~/.ssh/agentd_voice
@@ -427,7 +427,7 @@ pub struct StdioArgs {
     /// Fail rather than run without the daemon
     #[arg(long)]
     pub no_fallback: bool,
-    /// Let nothing but sends pass: for a key that may do nothing else
+    /// Let nothing but sends pass: for an ssh key that may do nothing else
     #[arg(long)]
     pub send_only: bool,
     /// What they may say.

@@ -184,7 +184,9 @@ async fn socket_of(target: &Target) -> Result<String, RemoteError> {
     // What its `authorized_keys` has it run instead: `agentctl ssh-key` makes such lines.
     if why.exit == Some(0) && path.is_empty() {
         return Err(RemoteError {
-            error: format!("`{target}` named no socket: the key may send there, and nothing else"),
+            error: format!(
+                "`{target}` named no socket: the ssh key may send there, and nothing else"
+            ),
             hint: Some(format!(
                 "`agentctl --host {target} send` does; a socket needs a key that may log in"
             )),

@@ -149,7 +149,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
             ServeCommand::Http(args) => Ok(serve_http(args, socket)),
         },
         Command::Token(args) => token::token(args),
-        Command::SshKey(args) => block_on(ssh::key(args)),
+        Command::SshKey(args) => block_on(ssh::ssh_key(args)),
         Command::Voice(args) => block_on(voice::voice(args, socket)),
         Command::Demo => block_on(demo::run(socket)),
         Command::Config(config) => match config.command {

@@ -1,4 +1,4 @@
-//! `ssh-key`: the line of `authorized_keys` that lets a key send, and nothing else.
+//! `ssh-key`: the line of `authorized_keys` that lets an ssh key send, and nothing else.
 //!
 //! Owns that line. Must not write it anywhere: whose machine it is decides.
 
@@ -11,13 +11,13 @@ use super::output;
 use agentd_base::settings;
 use agentd_client::ssh::Target;
 
-/// A public key is one short line.
-const MAX_KEY: usize = 16 * 1024;
+/// A public ssh key is one short line.
+const MAX_SSH_KEY: usize = 16 * 1024;
 
-pub(super) async fn key(args: SshKeyArgs) -> io::Result<Exit> {
+pub(super) async fn ssh_key(args: SshKeyArgs) -> io::Result<Exit> {
     let file = match args.key {
         Some(file) => public(file),
-        None => match first_key(&args.to).await? {
+        None => match first_ssh_key(&args.to).await? {
             Some(file) => file,
             None => {
                 output::error(
@@ -74,12 +74,12 @@ fn public(file: PathBuf) -> PathBuf {
 
 /// `restrict` denies terminals, all forwarding and the user's own `rc`; the command is what runs,
 /// whatever the client asks for.
-fn line(program: &str, rules: &str, key: &str) -> Option<String> {
-    let key = key.trim_end();
-    if key.len() > MAX_KEY || key.chars().any(char::is_control) {
+fn line(program: &str, rules: &str, ssh_key: &str) -> Option<String> {
+    let ssh_key = ssh_key.trim_end();
+    if ssh_key.len() > MAX_SSH_KEY || ssh_key.chars().any(char::is_control) {
         return None;
     }
-    let mut words = key.split(' ');
+    let mut words = ssh_key.split(' ');
     let (kind, data) = (words.next()?, words.next()?);
     let named = |c: char| c.is_ascii_alphanumeric() || "-@.".contains(c);
     let base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
@@ -89,12 +89,12 @@ fn line(program: &str, rules: &str, key: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "restrict,command=\"{program} stdio --send-only{rules}\" {key}"
+        "restrict,command=\"{program} stdio --send-only{rules}\" {ssh_key}"
     ))
 }
 
-/// The first key of those that ssh would try whose public half is there.
-async fn first_key(target: &Target) -> io::Result<Option<PathBuf>> {
+/// The first ssh key of those that ssh would try whose public half is there.
+async fn first_ssh_key(target: &Target) -> io::Result<Option<PathBuf>> {
     let said = target.configuration().output().await;
     let said =
         said.map_err(|why| io::Error::new(why.kind(), format!("cannot start `ssh`: {why}")))?;
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn the_line_restricts_the_key_to_sends() {
-        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGk0 me@laptop voice\n";
+        let ssh_key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGk0 me@laptop voice\n";
         assert_eq!(
-            line("agentctl", "", key).as_deref(),
+            line("agentctl", "", ssh_key).as_deref(),
             Some(
                 "restrict,command=\"agentctl stdio --send-only\" ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGk0 me@laptop voice"
             )

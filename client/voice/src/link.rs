@@ -93,7 +93,7 @@ impl Link {
         }
     }
 
-    /// A key that may only send isn't told how the daemon is.
+    /// An ssh key that may only send isn't told how the daemon is.
     fn look(&mut self, received: &Received) {
         match self.status {
             SideQuestion::With(id) if received.answers(id) => self.status = SideQuestion::Answered,

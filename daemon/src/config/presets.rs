@@ -20,7 +20,7 @@ struct Login {
     /// Files that are there once somebody has logged in.
     files: &'static [SettingsFile],
     /// Variables that do instead, when the agent gets them.
-    keys: &'static [&'static str],
+    api_keys: &'static [&'static str],
     /// Settings which may name another way, and the words by which they do.
     settings: &'static [(SettingsFile, &'static [&'static str])],
     /// What it means that there is none of them.
@@ -61,7 +61,7 @@ pub(super) struct Preset {
 
 const ELSEWHERE: Login = Login {
     files: &[],
-    keys: &[],
+    api_keys: &[],
     settings: &[],
     absence: Absence::Unknown,
 };
@@ -94,7 +94,7 @@ pub(super) const PRESETS: &[Preset] = &[
         passes: &[],
         login: Login {
             files: &[("CLAUDE_CONFIG_DIR", ".claude", ".credentials.json")],
-            keys: &[
+            api_keys: &[
                 "ANTHROPIC_API_KEY",
                 "ANTHROPIC_AUTH_TOKEN",
                 "CLAUDE_CODE_OAUTH_TOKEN",
@@ -124,7 +124,7 @@ pub(super) const PRESETS: &[Preset] = &[
         login: Login {
             files: &[("CODEX_HOME", ".codex", "auth.json")],
             // Its app-server takes no key from the environment: `codex login --with-api-key` does.
-            keys: &[],
+            api_keys: &[],
             settings: &[(
                 ("CODEX_HOME", ".codex", "config.toml"),
                 &["model_provider", "cli_auth_credentials_store"],
@@ -154,7 +154,7 @@ pub(super) const PRESETS: &[Preset] = &[
         ],
         login: Login {
             files: &[("GEMINI_CLI_HOME", "", ".gemini/oauth_creds.json")],
-            keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+            api_keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
             settings: &[],
             // Its own `.env` files hold a key, too, and Vertex has other ways.
             absence: Absence::Unknown,
@@ -171,7 +171,7 @@ pub(super) const PRESETS: &[Preset] = &[
         passes: &["OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR"],
         login: Login {
             files: &[("XDG_DATA_HOME", ".local/share", "opencode/auth.json")],
-            keys: &[],
+            api_keys: &[],
             settings: &[
                 (
                     ("XDG_CONFIG_HOME", ".config", "opencode/opencode.json"),
@@ -246,7 +246,7 @@ const TIMMY: Preset = Preset {
     passes: KEYS_OF_PROVIDERS,
     login: Login {
         files: &[],
-        keys: KEYS_OF_PROVIDERS,
+        api_keys: KEYS_OF_PROVIDERS,
         settings: &[],
         // A local server of models needs no key.
         absence: Absence::Unknown,
@@ -478,7 +478,7 @@ pub fn logged_in(
     }
     // Codex takes a key for one turn, and none for its long-lived form.
     let is_exec = agent.kind == Kind::Exec && set("CODEX_API_KEY").is_some();
-    if is_exec || login.keys.iter().any(|key| set(key).is_some()) {
+    if is_exec || login.api_keys.iter().any(|key| set(key).is_some()) {
         return Some(true);
     }
     let says = |words: &[&str], text: &[u8]| {

@@ -32,7 +32,7 @@ pub struct ForwardArgs {
 // `ssh-key`.
 #[derive(Args, Clone, Debug)]
 pub struct SshKeyArgs {
-    /// The machine that the key is to be for
+    /// The machine that the ssh key is to be for
     #[arg(value_name = "[USER@]HOST[:PORT]")]
     pub to: Target,
     /// The public key; without, the first that ssh would use for this machine
