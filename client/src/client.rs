@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_is_stopping_says_so_and_nothing_happened() {
+    async fn client_told_of_a_stop_did_nothing() {
         let to_hello = sent(&[&DRAINING.replace("ID", "0")]).await;
         assert!(matches!(to_hello, Err(ClientError::Draining)));
         let to_send = sent(&[HELLO, &DRAINING.replace("ID", "1")]).await;
@@ -579,13 +579,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_leaves_after_the_request_leaves_its_outcome_unknown() {
+    async fn client_left_after_its_request_knows_no_outcome() {
         let lost = sent(&[HELLO]).await;
         assert!(matches!(lost, Err(ClientError::Unknown(_))));
     }
 
     #[tokio::test]
-    async fn a_server_that_speaks_something_else_is_never_fallen_back_from() {
+    async fn client_never_falls_back_from_another_protocol() {
         let strange = sent(&["220 smtp ready"]).await;
         assert!(matches!(strange, Err(ClientError::Unreachable { .. })));
     }

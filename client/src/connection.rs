@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn hello_goes_alone_and_the_request_follows_its_answer() {
+    async fn hello_goes_alone_before_the_request() {
         use tokio::io::AsyncBufReadExt;
         let (connection, theirs) = talk(&[HELLO]).await;
         let mut connection = connection.unwrap();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_that_overtakes_the_answer_to_hello_is_kept() {
+    async fn hello_overtaken_by_a_refusal_keeps_it() {
         let (ours, mut theirs) = duplex(64 * 1024);
         let (reader, writer) = split(ours);
         let hello = Hello::default();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_of_who_closed_before_hello_is_read() {
+    async fn hello_unread_by_a_closer_gets_its_refusal() {
         let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
         let full = b"{\"type\":\"error\",\"code\":\"too-many-connections\",\"error\":\"full\"}\n";
         theirs.try_write(full).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_does_not_come_is_late_and_one_that_cannot_come_is_lost() {
+    async fn answer_that_is_late_is_told_from_lost() {
         let (connection, theirs) = talk(&[HELLO]).await;
         let mut connection = connection.unwrap();
         let limit = Some(Duration::from_secs(5));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_arrives_is_told_by_an_empty_line_where_that_is_wanted() {
+    async fn input_is_told_by_an_empty_line() {
         use tokio::io::AsyncReadExt as _;
         let note = r#"{"type":"note","level":"info","code":"x","text":"y"}"#;
         let (connection, mut theirs) = talk(&[HELLO]).await;

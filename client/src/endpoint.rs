@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_beats_the_variable_beats_the_held_lock_beats_the_default() {
+    fn endpoint_is_of_option_variable_lock_or_default() {
         let dir = tempfile::tempdir().unwrap();
         let held = hold(dir.path(), "running");
         let mut environment = environment(dir.path());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_speaks_only_for_its_own_socket_and_only_while_held() {
+    fn endpoint_lock_speaks_for_its_socket_while_held() {
         let dir = tempfile::tempdir().unwrap();
         let environment = environment(dir.path());
         for (word, lock) in [
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_said_that_another_follows_is_believed_for_a_minute() {
+    fn endpoint_lock_of_a_restart_counts_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         let endpoint = LocalEndpoint::find(Some(Path::new("/live.sock")), &environment(dir.path()));
         let mut pid = i32::MAX;
@@ -387,7 +387,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_full_backlog_is_not_a_daemon_that_is_down() {
+    async fn endpoint_with_a_full_backlog_is_not_down() {
         use nix::sys::socket::{
             AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket,
         };

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_failed_job_is_an_event_and_a_bad_cursor_a_refusal() {
+    async fn events_tell_failed_ends_and_refuse_bad_cursors() {
         let failed = r#"{"type":"error","job":"j1","code":"timeout","error":"too long"}"#;
         assert_eq!(first(failed).await.unwrap(), "error");
         let refused = r#"{"type":"error","code":"cursor-expired","error":"pruned"}"#;

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fact_with_every_lock_stands_in_the_table_with_and_without_fallback() {
+    fn fallback_table_has_every_fact_with_every_lock() {
         use std::collections::BTreeSet;
         let seen: BTreeSet<String> = rows()
             .iter()

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_and_somebody_who_says_nothing_are_told_apart() {
+    async fn health_tells_nobody_from_somebody_silent() {
         let dir = tempfile::tempdir().unwrap();
         let name = async || {
             let patience = Duration::from_millis(50);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_page_has_no_room_for_is_asked_for_again_and_the_order_is_kept() {
+    async fn collect_asks_again_in_order_beyond_a_page() {
         let script = Scripted::new(&[
             r#"{"type":"collect","ok":true,"results":[{"job":"j3"},{"job":"j1"}],"pending":["j2"]}"#,
             r#"{"type":"collect","ok":true,"results":[{"job":"j2"}],"pending":[]}"#,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_the_time_is_over_what_is_done_is_still_fetched_and_the_rest_is_pending() {
+    async fn collect_late_fetches_what_is_done() {
         let script = Scripted::new(&[
             r#"{"type":"collect","ok":true,"results":[{"job":"j1"}],"pending":["j2","j3"]}"#,
             r#"{"type":"collect","ok":true,"results":[],"pending":["j2","j3"]}"#,
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_for_any_does_not_wait_for_a_second_one() {
+    async fn collect_any_waits_for_no_second_one() {
         let script = Scripted::new(&[
             r#"{"type":"collect","ok":true,"results":[{"job":"j2"}],"pending":["j1"]}"#,
             r#"{"type":"collect","ok":true,"results":[],"pending":["j1"]}"#,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dispatch_without_an_answer_gives_the_keys_to_ask_again() {
+    async fn dispatch_without_an_answer_gives_its_keys() {
         let (mut client, asked) = Scripted::new(&[]).connect().await;
         let keyed = Send {
             text: "a".to_owned(),

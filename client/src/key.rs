@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_gets_a_key_and_insists_on_what_restricts_it() {
+    fn key_completes_a_send_and_insists_on_restrictions() {
         let bare = Send::default();
         assert_eq!(
             completed(&bare)

@@ -140,7 +140,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
-    async fn it_is_told_why_it_runs_and_leaves_at_the_end_of_its_input() {
+    async fn one_shot_is_told_why_and_leaves() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("agentd");
         std::fs::write(&script, "#!/bin/sh\necho \"$@\"\ncat\n").unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_beside_us_or_on_path_and_never_in_the_current_directory() {
+    fn one_shot_is_found_nearby_or_on_path() {
         let dir = tempfile::tempdir().unwrap();
         let (beside, on_path) = (dir.path().join("beside"), dir.path().join("agentd"));
         for file in [&beside, &on_path] {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_lasts_where_a_link_leads_to_its_version() {
+    fn program_lasts_where_links_lead_to_versions() {
         let dir = tempfile::tempdir().unwrap();
         let root = std::fs::canonicalize(dir.path()).unwrap();
         let (keg, bin, opt) = (

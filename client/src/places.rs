@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_goes_to_the_runtime_directory_else_run_user_else_tmp() {
+    fn socket_is_in_runtime_run_user_or_tmp() {
         let mut environment = linux();
         let socket = |e: &Environment| e.default_socket().display().to_string();
         assert_eq!(socket(&environment), "/tmp/agentd-1000/agentd.sock");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_directory_is_named_or_from_xdg_or_below_home() {
+    fn state_directory_is_named_or_xdg_or_home() {
         let mut environment = linux();
         let state = |e: &Environment| e.state_dir().map(|path| path.display().to_string());
         assert_eq!(

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_pass_unchanged_and_the_relays_own_hello_stays_inside() {
+    async fn relay_passes_lines_and_hides_its_hello() {
         let (connection, theirs) = connected().await;
         let daemon = async move {
             let mut theirs = BufReader::new(theirs);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_only_sends_are_allowed_nothing_else_reaches_the_daemon() {
+    async fn relay_for_sends_only_passes_nothing_else() {
         let (connection, theirs) = connected().await;
         let daemon = async move {
             let mut theirs = BufReader::new(theirs);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_outstanding_request_is_answered_when_the_daemon_dies() {
+    async fn relay_answers_every_request_when_daemons_die() {
         let (connection, theirs) = connected().await;
         let daemon = async move {
             let mut theirs = BufReader::new(theirs);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_leaves_an_open_input_is_not_success() {
+    async fn relay_left_with_open_input_is_no_success() {
         let (connection, theirs) = connected().await;
         drop(theirs);
         let (input, _kept_open) = duplex(16);

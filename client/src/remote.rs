@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_ssh_says_how_far_the_call_got() {
+    fn remote_end_says_how_far_it_got() {
         let why = |code, said: &str| {
             let why = ended(&mac(), code, &last_lines(said));
             (why.stage, why.error, why.exit)
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_last_lines_and_at_most_240_characters() {
+    fn remote_error_has_the_last_240_characters() {
         let said = format!("banner\n\n{}\nlast\n", "\u{e4}".repeat(1000));
         let shown = last_lines(&said);
         assert_eq!(shown.chars().count(), 241, "{shown}");
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn standard_error_is_emptied_while_output_is_read_and_its_end_is_kept() {
+    async fn remote_standard_error_is_emptied_meanwhile() {
         let mut command = Command::new("/bin/sh");
         let script = "i=0; while [ $i -lt 3000 ]; do echo 'a line that fills the pipe up to its end' >&2; i=$((i+1)); done; echo done; echo the end >&2; exit 7";
         command.args(["-c", script]);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_carried_as_their_content_and_no_directory_of_this_machine_is_named() {
+    fn remote_carries_files_as_content_and_no_directory() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("note.txt");
         std::fs::write(&file, "hello").unwrap();

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn send_only_lists_of_agents_have_no_delegation_around() {
+    fn send_only_agents_have_no_way_to_delegate() {
         let delegating = send(json!({"agent": "timmy", "toolsets": ["file", "delegation"]}));
         let agents = vec!["timmy".to_owned()];
         let rules = |tools: Option<&str>| SendOnly {

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_whole_message_is_put_together_from_its_pieces() {
+    async fn message_is_put_together_from_pieces() {
         let first = piece(0, "one ü", r#","next":6"#);
         let second = piece(6, " two", "");
         let (mut client, asked) = Scripted::new(&[&first, &second]).connect().await;
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_piece_that_is_missing_is_not_passed_over() {
+    async fn message_without_a_piece_is_not_passed_over() {
         let first = piece(0, "one", r#","next":3"#);
         let later = piece(7, "two", "");
         let (mut client, _asked) = Scripted::new(&[&first, &later]).connect().await;

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_an_option_or_a_command_is_no_target() {
+    fn target_is_never_an_option_or_a_command() {
         for text in [
             "",
             "-oProxyCommand=id",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_stands_behind_all_options_and_the_command_is_one_fixed_word() {
+    fn host_stands_behind_options_with_one_fixed_word() {
         let target: Target = "me@mac:2222".parse().unwrap();
         let given = words(&target.run(RELAY));
         let end = given.iter().position(|word| word == "--").unwrap();
@@ -281,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_of_a_host_is_asked_for_behind_all_options() {
+    fn host_configuration_is_asked_for_behind_all_options() {
         let target: Target = "me@mac".parse().unwrap();
         let given = words(&target.configuration());
         assert_eq!(given[given.len() - 3..], ["-G", "--", "mac"]);
     }
 
     #[test]
-    fn a_target_fits_into_the_name_of_a_file() {
+    fn target_fits_into_the_name_of_a_file() {
         let target = |length: usize| "a".repeat(length).parse::<Target>();
         assert!(target(MAX_TARGET + 1).is_err());
         let longest = target(MAX_TARGET).unwrap().as_socket();

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_once_for_this_user_only_and_another_one_when_asked() {
+    fn token_is_private_and_made_once_unless_asked() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/http.token");
         let token = ensure(&path).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_make_it_at_once_get_the_same() {
+    fn token_made_by_many_at_once_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("http.token");
         let tokens: Vec<String> = std::thread::scope(|scope| {
@@ -262,7 +262,7 @@ mod tests {
 
     /// Its file is the same, however it changed.
     #[test]
-    fn one_that_is_kept_is_never_an_old_one() {
+    fn token_that_is_kept_is_never_old() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("http.token");
         let mut token = Token::new(path.clone());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_read_or_is_no_token_opens_nothing() {
+    fn token_that_others_can_read_opens_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("http.token");
         ensure(&path).unwrap();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_added_up_with_what_nobody_knows_apart() {
+    async fn usage_pages_are_added_up_with_unknowns_apart() {
         let first = [
             row(
                 4,
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_models_used_is_counted_where_it_was_used() {
+    fn usage_of_several_models_counts_where_used() {
         let mut mixed = parsed(&row(
             1,
             "\"ollama\"",
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_began_has_no_part_in_the_times() {
+    fn usage_times_leave_out_what_never_began() {
         let mut early = unpriced();
         early.state = JobPhase::Cancelled;
         let mut late = early.clone();

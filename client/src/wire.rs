@@ -125,7 +125,7 @@ mod tests {
     use agentd_protocol::request::Send;
 
     #[test]
-    fn a_request_is_its_type_its_id_and_its_fields() {
+    fn request_is_its_type_id_and_fields() {
         assert_eq!(
             encode("ping", 3, &Nothing {}).unwrap(),
             "{\"type\":\"ping\",\"id\":3}\n"
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_nobody_knows_keeps_its_text_and_its_id() {
+    fn line_that_is_unknown_keeps_text_and_id() {
         let received = Received::parse(br#"{"type":"plan","id":7,"x":1}"#);
         assert!(received.answers(7) && received.line.is_none());
         let null = Received::parse(br#"{"type":"pong","id":null}"#);

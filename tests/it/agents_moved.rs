@@ -25,7 +25,7 @@ fn ended(client: &mut Client) -> serde_json::Value {
 }
 
 #[test]
-fn agent_away_for_a_moment_answers_when_it_is_back() {
+fn agent_away_for_a_moment_answers_once_back() {
     let place = Place::new("");
     let (there, away) = (place.path("worker"), place.path("worker.old"));
     std::fs::copy(chaos_worker(), &there).unwrap();

@@ -38,7 +38,7 @@ fn refused(daemon: &Daemon, attachments: &Value, code: &str, why: &str) {
 }
 
 #[test]
-fn files_and_data_reach_the_worker_with_their_types_and_names() {
+fn attachments_reach_the_worker_with_types_and_names() {
     let daemon = Daemon::start();
     let path = write(&daemon, "shot.txt", &pixel());
     let attachments = json!([
@@ -74,7 +74,7 @@ fn files_and_data_reach_the_worker_with_their_types_and_names() {
 }
 
 #[test]
-fn what_cannot_be_attached_is_refused_and_the_daemon_serves_on() {
+fn attachments_that_are_refused_leave_the_daemon_serving() {
     let daemon = Daemon::start();
     let fifo = daemon.path("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -115,7 +115,7 @@ fn what_cannot_be_attached_is_refused_and_the_daemon_serves_on() {
 }
 
 #[test]
-fn while_attachments_are_read_the_requests_behind_them_wait_and_keep_their_order() {
+fn attachments_being_read_keep_later_requests_in_order() {
     let daemon = Daemon::start();
     let path = write(&daemon, "large.txt", &vec![b'a'; 5 * MB]);
     let mut client = daemon.connect();
@@ -146,7 +146,7 @@ fn while_attachments_are_read_the_requests_behind_them_wait_and_keep_their_order
 }
 
 #[test]
-fn what_was_accepted_is_there_after_a_kill_although_its_file_is_gone() {
+fn attachments_survive_a_kill_and_their_files_removal() {
     let daemon = Daemon::start();
     let path = write(&daemon, "shot.png", &pixel());
     let mut client = daemon.connect();
@@ -190,7 +190,7 @@ fn every_attempt_gets_them() {
 }
 
 #[test]
-fn a_key_belongs_to_the_content_and_not_to_the_path() {
+fn attachments_are_keyed_by_content_and_not_path() {
     let daemon = Daemon::start();
     let path = write(&daemon, "a.png", &pixel());
     let keyed = |path: &str| {
@@ -213,7 +213,7 @@ fn a_key_belongs_to_the_content_and_not_to_the_path() {
 }
 
 #[test]
-fn as_much_as_may_be_attached_gets_through_whole() {
+fn attachments_as_large_as_allowed_get_through_whole() {
     let daemon = Daemon::start();
     let sizes = [5 * MB, 3 * MB];
     let files = sizes.map(|size| {
@@ -241,7 +241,7 @@ fn as_much_as_may_be_attached_gets_through_whole() {
 }
 
 #[test]
-fn an_agent_that_takes_none_is_not_given_any() {
+fn attachments_are_kept_from_agents_that_take_none() {
     let table = format!(
         "[agents.cat]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n[agents.blind]\nkind = \"jsonl\"\ncommand = [{:?}, \"--no-attachments\"]\n",
         chaos_worker()
@@ -319,7 +319,7 @@ fn memory_for_attachments_is_given_back() {
 }
 
 #[test]
-fn a_connection_that_leaves_while_its_attachments_are_read_cancels_nothing() {
+fn attachments_being_read_outlive_their_connection() {
     let daemon = Daemon::start();
     let path = write(&daemon, "large.txt", &vec![b'a'; 5 * MB]);
     let mut line = send("s", "hi", &json!([{"path": path}]));

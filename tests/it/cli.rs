@@ -109,7 +109,7 @@ fn the_exit_code_says_what_became_of_it() {
 }
 
 #[test]
-fn an_error_is_a_sentence_and_a_hint_on_standard_error() {
+fn cli_error_is_a_sentence_and_a_hint() {
     let daemon = Daemon::start();
     let failed = daemon.agentctl(&["send", "--agent", "chaox", "hi"]);
     assert_eq!(failed.stdout, "");
@@ -129,7 +129,7 @@ fn an_error_is_a_sentence_and_a_hint_on_standard_error() {
 }
 
 #[test]
-fn without_a_daemon_what_only_it_can_answer_is_69() {
+fn cli_without_a_daemon_it_needs_exits_69() {
     let place = Place::new(&Daemon::config(""));
     for args in [
         &["status"][..],
@@ -149,7 +149,7 @@ fn without_a_daemon_what_only_it_can_answer_is_69() {
 }
 
 #[test]
-fn a_busy_session_and_a_used_key_are_refused_with_3() {
+fn cli_busy_session_and_used_key_exit_3() {
     let daemon = Daemon::start();
     let mut busy = daemon.connect();
     busy.send(
@@ -180,7 +180,7 @@ fn a_busy_session_and_a_used_key_are_refused_with_3() {
 }
 
 #[test]
-fn when_the_daemon_dies_the_outcome_is_unknown_and_the_key_finds_it() {
+fn cli_lost_daemon_is_unknown_until_asked_again() {
     let daemon = with_marks("").start();
     let args = [
         "send",
@@ -213,7 +213,7 @@ fn when_the_daemon_dies_the_outcome_is_unknown_and_the_key_finds_it() {
 }
 
 #[test]
-fn ctrl_c_aborts_the_turn_and_a_second_one_leaves() {
+fn cli_ctrl_c_aborts_and_a_second_leaves() {
     let daemon = Daemon::start();
     let args = |script| {
         [
@@ -326,7 +326,7 @@ fn json_is_the_protocols_own_lines() {
 }
 
 #[test]
-fn the_alias_prints_payloads_and_meta_with_and_without_a_daemon() {
+fn cli_alias_prints_the_same_without_a_daemon() {
     let place = Place::new(&Daemon::config(""));
     let args = [
         "agent",
@@ -358,7 +358,7 @@ fn the_alias_prints_payloads_and_meta_with_and_without_a_daemon() {
 }
 
 #[test]
-fn status_rpc_says_by_its_code_whether_a_worker_lives() {
+fn cli_status_rpc_tells_living_workers_by_code() {
     let daemon = Daemon::start();
     assert_eq!(daemon.agentctl(&["status", "--rpc"]).code, Some(1));
     chaos_in(&daemon, "hi", Some("s"));
@@ -376,7 +376,7 @@ fn status_rpc_says_by_its_code_whether_a_worker_lives() {
 }
 
 #[test]
-fn agents_lists_what_is_usable_and_why_the_rest_is_not() {
+fn cli_agents_says_why_one_is_not_usable() {
     let daemon = Daemon::start();
     let listed = daemon.agentctl(&["agents"]);
     let line = |name: &str| {
@@ -409,7 +409,7 @@ fn watch_shows_what_another_client_does() {
 }
 
 #[test]
-fn stdio_relays_lines_and_falls_back_without_a_daemon() {
+fn cli_stdio_relays_lines_and_falls_back() {
     let daemon = Daemon::start();
     let input =
         b"{\"type\":\"send\",\"id\":\"a\",\"text\":\"one\"}\n{\"type\":\"ping\",\"id\":2}\n";
@@ -483,7 +483,7 @@ fn config_show_names_each_values_origin() {
 }
 
 #[test]
-fn a_wrong_configuration_is_78_with_the_line_and_the_nearest_name() {
+fn cli_wrong_configuration_is_78_with_its_line() {
     let place = Place::new("# mine\ndefault_agnet = \"timmy\"\n");
     for args in [&["config", "show"][..], &["send", "hi"]] {
         let failed = place.agentctl(args);
@@ -534,7 +534,7 @@ fn aborting_draining_restarting_and_stopping_by_hand() {
 }
 
 #[test]
-fn on_an_empty_machine_the_answer_comes_at_once_and_says_what_would_help() {
+fn cli_on_an_empty_machine_says_what_helps() {
     let empty = |place: &Place| {
         let mut command = place.command(AGENTCTL);
         command.args(["send", "hi"]).env("PATH", place.path("home"));
@@ -570,7 +570,7 @@ fn on_an_empty_machine_the_answer_comes_at_once_and_says_what_would_help() {
 }
 
 #[test]
-fn a_configuration_that_is_named_and_not_there_is_an_error() {
+fn cli_named_configuration_that_is_missing_fails() {
     let place = Place::new("");
     std::fs::remove_file(place.path("config.toml")).unwrap();
     let finished = finish(place.command(crate::support::AGENTD), b"");

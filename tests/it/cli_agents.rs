@@ -49,7 +49,7 @@ fn asked(daemon: &Daemon) -> Vec<String> {
 }
 
 #[test]
-fn agents_are_found_on_path_and_in_the_usual_places_with_their_version_and_login() {
+fn agents_are_found_with_their_version_and_login() {
     let place = Place::new("");
     let codex = program(&place.path("bin"), "codex", &counting("codex-cli 0.169.0"));
     let usual = place.path("home/.local/bin");
@@ -115,7 +115,7 @@ fn nothing_is_run_from_the_current_directory() {
 }
 
 #[test]
-fn a_program_is_asked_for_its_version_once_until_it_is_another() {
+fn version_is_asked_once_until_the_program_changes() {
     let place = Place::new("");
     let bin = place.path("bin");
     program(&bin, "codex", &counting("codex-cli 0.1.0"));
@@ -141,7 +141,7 @@ fn a_program_is_asked_for_its_version_once_until_it_is_another() {
 }
 
 #[test]
-fn a_program_that_hangs_or_prints_junk_delays_nobody_for_long_and_leaves_nothing_behind() {
+fn version_that_hangs_or_is_junk_delays_nobody() {
     let place = Place::new("");
     let bin = place.path("bin");
     let hangs = "echo $$ > \"$HOME/pid\"; sleep 300 & echo $! >> \"$HOME/pid\"; wait";
@@ -197,7 +197,7 @@ fn a_stop_waits_for_no_probe() {
 }
 
 #[test]
-fn without_a_daemon_a_slow_version_is_waited_for_and_a_hanging_one_not_for_ever() {
+fn version_without_a_daemon_is_awaited_within_limits() {
     let place = Place::new("");
     let bin = place.path("bin");
     // Longer than a daemon's answer waits.
@@ -230,7 +230,7 @@ fn without_a_daemon_a_slow_version_is_waited_for_and_a_hanging_one_not_for_ever(
 }
 
 #[test]
-fn a_program_that_fails_at_its_version_is_not_usable_and_its_own_words_say_why() {
+fn version_that_fails_is_told_in_its_words() {
     let place = Place::new("");
     let bin = place.path("bin");
     program(
@@ -298,7 +298,7 @@ fn a_program_that_fails_at_its_version_is_not_usable_and_its_own_words_say_why()
 }
 
 #[test]
-fn another_program_of_an_agents_name_is_not_taken_for_it() {
+fn program_of_an_agents_name_is_checked() {
     let place = Place::new("");
     let bin = place.path("bin");
     program(&bin, "pi", "echo 'pi 3.14159 (digits of pi)'");
@@ -328,7 +328,7 @@ fn another_program_of_an_agents_name_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_shim_is_asked_again_after_a_day_and_at_once_when_it_lacks_something() {
+fn shim_is_asked_daily_and_when_lacking_something() {
     let place = Place::new("");
     let bin = place.path("bin");
     // What it starts changes, and its own file doesn't.
@@ -375,7 +375,7 @@ fn a_shim_is_asked_again_after_a_day_and_at_once_when_it_lacks_something() {
 }
 
 #[test]
-fn a_key_of_one_agent_is_in_no_other_ones_environment() {
+fn environment_has_no_key_of_another_agent() {
     let place = Place::new("");
     let bin = place.path("bin");
     let said = "env | grep -c s3cret";
@@ -403,7 +403,7 @@ fn a_key_of_one_agent_is_in_no_other_ones_environment() {
 }
 
 #[test]
-fn a_try_without_a_daemon_leaves_no_session_behind_either() {
+fn agents_test_without_a_daemon_leaves_no_session() {
     let place = Place::new("[agents.echo]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n");
     let tried = place.agentctl(&["agents", "test", "echo"]);
     assert_eq!(tried.code, Some(0), "{tried:?}");
@@ -414,7 +414,7 @@ fn a_try_without_a_daemon_leaves_no_session_behind_either() {
 }
 
 #[test]
-fn a_test_fails_with_the_exit_code_of_its_turn() {
+fn agents_test_exits_as_its_turn_does() {
     let daemon = Daemon::start();
     let tried = |args: &[&str]| daemon.agentctl(&[&["agents", "test"], args].concat());
     let ok = tried(&["timmy"]);
@@ -456,7 +456,7 @@ fn a_test_fails_with_the_exit_code_of_its_turn() {
 }
 
 #[test]
-fn a_restart_without_a_daemon_says_that_nothing_has_to_be_restarted() {
+fn restart_without_a_daemon_says_nothing_to_do() {
     let place = Place::new("");
     let refused = place.agentctl(&["restart", "pi"]);
     assert_eq!(refused.code, Some(69), "{refused:?}");

@@ -6,7 +6,7 @@ use crate::cli_agents::row;
 use crate::support::{AGENTCTL, AGENTD, Daemon, Place, finish};
 
 #[test]
-fn agents_are_added_made_the_default_tested_and_removed_and_comments_stay() {
+fn agents_changes_keep_the_comments_of_the_file() {
     let written = "# Mine, by hand.\n\n[agents.echo] # the first\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n";
     let place = Place::new(written);
     let config = || std::fs::read_to_string(place.path("config.toml")).unwrap();
@@ -78,7 +78,7 @@ fn agents_are_added_made_the_default_tested_and_removed_and_comments_stay() {
 }
 
 #[test]
-fn a_broken_file_is_refused_with_its_line_and_a_secret_with_what_to_do() {
+fn agents_changes_refuse_broken_files_and_secrets_helpfully() {
     let broken = "[agents.a]\nkind = \"exec\"\ncomand = [\"/bin/cat\"]\n";
     let place = Place::new(broken);
     let refused = place.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
@@ -121,7 +121,7 @@ fn a_broken_file_is_refused_with_its_line_and_a_secret_with_what_to_do() {
 }
 
 #[test]
-fn an_agent_that_can_not_be_used_yet_is_added_and_a_note_says_why() {
+fn agents_add_notes_why_one_is_not_usable() {
     let place = Place::new("");
     let add = |words: &[&str]| place.agentctl(&[&["agents", "add"], words].concat());
     let added = add(&["x", "--kind", "exec", "--", "no-such-program"]);
@@ -165,7 +165,7 @@ fn an_agent_that_can_not_be_used_yet_is_added_and_a_note_says_why() {
 }
 
 #[test]
-fn a_secret_in_the_file_is_told_with_where_it_belongs_and_never_shown() {
+fn agents_changes_name_a_secret_without_showing_it() {
     let place = Place::new(
         "[agents.x]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\nenv = { X_API_KEY = \"s3cret\" }\n",
     );
@@ -184,7 +184,7 @@ fn a_secret_in_the_file_is_told_with_where_it_belongs_and_never_shown() {
 }
 
 #[test]
-fn a_configuration_that_is_named_and_missing_is_told_with_what_to_do() {
+fn agents_changes_name_a_configuration_that_is_missing() {
     let place = Place::new("");
     std::fs::remove_file(place.path("config.toml")).unwrap();
     let listed = place.agentctl(&["agents"]);
@@ -196,7 +196,7 @@ fn a_configuration_that_is_named_and_missing_is_told_with_what_to_do() {
 }
 
 #[test]
-fn what_is_no_file_is_never_replaced_by_one() {
+fn agents_changes_never_replace_what_is_no_file() {
     let place = Place::new("");
     let file = place.path("config.toml");
     let add = ["agents", "add", "x", "--kind", "exec", "--", "cat"];
@@ -224,7 +224,7 @@ fn what_is_no_file_is_never_replaced_by_one() {
 }
 
 #[test]
-fn agents_that_are_added_at_once_are_all_there() {
+fn agents_added_at_once_are_all_there() {
     let place = Place::new("");
     std::thread::scope(|scope| {
         for number in 0..8 {
@@ -243,7 +243,7 @@ fn agents_that_are_added_at_once_are_all_there() {
 }
 
 #[test]
-fn a_daemon_that_runs_is_told_of_no_change_and_the_note_says_so() {
+fn agents_changes_are_untold_to_a_running_daemon() {
     let daemon = Daemon::start();
     let added = daemon.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "cat"]);
     assert_eq!(added.code, Some(0), "{added:?}");

@@ -34,7 +34,7 @@ fn with_jobs<'a>(before: &[&'a str], jobs: &'a [String]) -> Vec<&'a str> {
 }
 
 #[test]
-fn prompts_are_jobs_and_their_results_come_in_the_order_asked() {
+fn dispatch_collects_results_in_the_order_asked() {
     let daemon = Daemon::start();
     let jobs = jobs_of(&daemon.agentctl(&["dispatch", "--agent", "chaos", "one", "two"]));
     assert_eq!(jobs.len(), 2);
@@ -78,7 +78,7 @@ fn lines_of_standard_input_are_prompts_or_sends() {
 }
 
 #[test]
-fn after_a_kill_dispatched_work_is_collected_told_or_run() {
+fn dispatch_that_was_killed_is_collected_or_run() {
     let daemon = with_marks("").start();
     let gate = daemon.path("gate");
     let half = format!(
@@ -239,7 +239,7 @@ fn collect_waits_for_one_or_for_a_while() {
 }
 
 #[test]
-fn more_jobs_than_a_collect_takes_are_collected_in_parts() {
+fn collect_of_many_jobs_goes_in_parts() {
     let daemon = Daemon::start();
     let prompts: String = (0..200).map(|n| format!("turn {n}\n")).collect();
     let args = ["dispatch", "--session", "s"];
@@ -322,7 +322,7 @@ fn a_send_may_carry_labels_and_a_start() {
 }
 
 #[test]
-fn without_a_daemon_stored_work_is_out_of_reach_and_says_how_to_reach_it() {
+fn stored_work_without_a_daemon_is_pointed_to() {
     let place = Place::new(&Daemon::config(""));
     for args in [
         &["dispatch", "hi"][..],
@@ -354,7 +354,7 @@ fn without_a_daemon_stored_work_is_out_of_reach_and_says_how_to_reach_it() {
 }
 
 #[test]
-fn what_is_too_long_for_a_line_is_not_sent() {
+fn dispatch_over_the_line_limit_is_not_sent() {
     let daemon = Daemon::start();
     let long = "x".repeat(17 * 1024 * 1024);
     for args in [&["send", "-"][..], &["dispatch", "-"]] {
@@ -395,7 +395,7 @@ fn scripted(place: &Place, answers: &[Value]) -> std::thread::JoinHandle<Vec<Val
 }
 
 #[test]
-fn when_the_answer_to_a_dispatch_is_lost_the_same_keys_can_be_asked_for() {
+fn dispatch_without_an_answer_is_found_by_keys() {
     let place = Place::new("");
     let served = scripted(&place, &[]);
     let lost = place.agentctl(&["dispatch", "one", "two"]);
@@ -415,7 +415,7 @@ fn when_the_answer_to_a_dispatch_is_lost_the_same_keys_can_be_asked_for() {
 }
 
 #[test]
-fn a_secret_is_read_from_standard_input_and_never_from_an_argument() {
+fn secret_is_read_from_standard_input_only() {
     let question = json!({"question_id": "q1", "job": "j1", "session": "s", "kind": "secret",
         "title": "the token?", "options": [], "expires_at": "2100-01-01T00:00:00Z"});
     let open = json!({"type": "questions", "ok": true, "questions": [question]});
@@ -440,7 +440,7 @@ fn a_secret_is_read_from_standard_input_and_never_from_an_argument() {
 }
 
 #[test]
-fn a_worker_in_use_keeps_its_session_from_being_closed() {
+fn session_in_use_by_a_worker_stays_open() {
     let daemon = Daemon::start();
     chaos_in(&daemon, "hi", Some("s"));
     let args = [

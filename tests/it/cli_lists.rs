@@ -27,7 +27,7 @@ fn finished(daemon: &Daemon, words: &[&str]) {
 }
 
 #[test]
-fn jobs_are_listed_by_what_they_are_newest_first() {
+fn jobs_are_listed_newest_first_with_their_facts() {
     let daemon = Daemon::start();
     finished(
         &daemon,
@@ -67,7 +67,7 @@ fn jobs_are_listed_by_what_they_are_newest_first() {
 }
 
 #[test]
-fn more_jobs_than_a_page_holds_come_in_pages_without_a_gap() {
+fn jobs_over_a_page_come_without_a_gap() {
     let daemon = Daemon::start();
     daemon.ask(r#"{"type":"drain","deadline":5}"#);
     for _ in 0..3 {
@@ -103,7 +103,7 @@ fn more_jobs_than_a_page_holds_come_in_pages_without_a_gap() {
 }
 
 #[test]
-fn a_session_is_listed_and_read_again_with_the_turn_in_flight() {
+fn session_is_listed_and_read_amid_its_turn() {
     let daemon = Daemon::start();
     finished(
         &daemon,
@@ -147,7 +147,7 @@ fn a_session_is_listed_and_read_again_with_the_turn_in_flight() {
 }
 
 #[test]
-fn a_message_longer_than_a_line_can_be_read_whole() {
+fn history_shows_a_message_longer_than_a_line() {
     let daemon = Daemon::start();
     finished(&daemon, &["--session", "long", "--json", "chaos:flood 3"]);
     let whole = daemon.agentctl(&["history", "long", "--full"]);
@@ -161,7 +161,7 @@ fn a_message_longer_than_a_line_can_be_read_whole() {
 }
 
 #[test]
-fn a_backup_is_a_store_and_an_export_has_every_job() {
+fn backup_is_a_store_and_export_is_whole() {
     let daemon = Daemon::start();
     for text in ["chaos:say one", "chaos:tool rw;say two"] {
         finished(&daemon, &["--session", "kept", text]);
@@ -224,7 +224,7 @@ fn what_happened_is_watched_from_a_cursor_on() {
 }
 
 #[test]
-fn a_running_turn_is_steered_and_its_question_answered_from_another_shell() {
+fn turn_is_steered_and_answered_from_another_shell() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     let send = json!({"type": "send", "agent": "chaos", "session": "q", "on_question": "wait",

@@ -36,7 +36,7 @@ fn timmy(place: &Place, args: &[&str]) -> Finished {
 }
 
 #[test]
-fn a_machine_without_a_model_says_at_once_what_was_looked_for_and_what_to_do() {
+fn models_missing_says_what_to_do_at_once() {
     let place = bare();
     let sent = place.agentctl(&["send", "hello"]);
     assert_eq!(sent.code, Some(78), "{sent:?}");
@@ -88,7 +88,7 @@ fn a_machine_without_a_model_says_at_once_what_was_looked_for_and_what_to_do() {
 }
 
 #[test]
-fn a_key_is_stored_privately_named_by_no_output_and_found_again() {
+fn provider_key_is_stored_without_being_shown() {
     let place = bare();
     let added = with_input(&place, &["provider", "add", "google"], &format!("{KEY}\n"));
     assert_eq!(added.code, Some(0), "{added:?}");
@@ -146,7 +146,7 @@ fn a_key_is_stored_privately_named_by_no_output_and_found_again() {
 }
 
 #[test]
-fn a_file_of_keys_that_others_can_read_is_refused_by_name() {
+fn provider_keys_file_open_to_others_is_refused() {
     let place = bare();
     let file = place.path("env");
     std::fs::write(&file, "GEMINI_API_KEY=x\n").unwrap();
@@ -159,7 +159,7 @@ fn a_file_of_keys_that_others_can_read_is_refused_by_name() {
 }
 
 #[test]
-fn the_chain_is_made_and_shown_and_a_wrong_name_is_refused_with_the_nearest() {
+fn chain_is_shown_and_corrects_a_wrong_name() {
     let place = bare();
     for args in [
         &["models", "default", "gemini/gemini-2.5-pro"][..],
@@ -237,7 +237,7 @@ fn the_chain_is_made_and_shown_and_a_wrong_name_is_refused_with_the_nearest() {
 }
 
 #[test]
-fn a_provider_of_ones_own_is_added_listed_and_really_asked() {
+fn provider_of_ones_own_is_added_and_asked() {
     let model = MockModel::start();
     let place = bare();
     let url = model.url.clone();
@@ -283,7 +283,7 @@ fn a_provider_of_ones_own_is_added_listed_and_really_asked() {
 }
 
 #[test]
-fn the_built_in_agent_gets_every_variable_that_its_providers_name() {
+fn environment_of_timmy_has_every_providers_variable() {
     let place = bare();
     let listed = json(&place.agentctl(&["provider", "list", "--json"]));
     let presets = include_str!("../../daemon/src/config/presets.rs");
@@ -305,7 +305,7 @@ fn the_built_in_agent_gets_every_variable_that_its_providers_name() {
 }
 
 #[test]
-fn a_key_that_two_providers_use_stays_with_the_other_one() {
+fn provider_key_that_two_share_stays_for_one() {
     let place = bare();
     let file = place.path("env");
     let store = |text: &str| {
@@ -328,7 +328,7 @@ fn a_key_that_two_providers_use_stays_with_the_other_one() {
 }
 
 #[test]
-fn one_variable_that_is_wrong_spoils_only_its_own_row() {
+fn provider_variable_that_is_wrong_spoils_one_row() {
     let place = Place::new("default_agent = \"timmy\"\n");
     for (args, says) in [
         (&["provider", "list"][..], "OPENAI_API_KEY"),
@@ -354,7 +354,7 @@ fn two(model: &MockModel) -> Place {
 }
 
 #[test]
-fn a_cooldown_ends_with_another_key_or_with_a_good_test() {
+fn cooldown_ends_with_another_key_or_good_test() {
     let model = MockModel::start();
     let place = two(&model);
     let cooling = |key: &str| {
@@ -379,7 +379,7 @@ fn a_cooldown_ends_with_another_key_or_with_a_good_test() {
 }
 
 #[test]
-fn a_server_of_this_machine_is_asked_without_the_proxy() {
+fn proxy_is_not_asked_for_a_local_server() {
     let model = MockModel::start();
     let place = two(&model);
     let mut command = place.command(TIMMY);
@@ -408,7 +408,7 @@ fn a_refusal_is_said_and_is_no_success() {
 }
 
 #[test]
-fn the_scripted_model_is_named_alone_as_it_is_behind_the_daemon() {
+fn scripted_model_is_named_as_behind_the_daemon() {
     let place = bare();
     let said = timmy(&place, &["-p", "hi you", "--model", "echo/scripted"]);
     assert_eq!(

@@ -137,7 +137,7 @@ fn ended(child: &mut Reaped) -> (Option<i32>, String) {
 }
 
 #[test]
-fn questions_are_asked_on_the_terminal_of_the_send() {
+fn questions_are_asked_on_the_sends_terminal() {
     let place = Place::new("");
     let listener = UnixListener::bind(place.socket()).unwrap();
     let (begin, begun) = sync_channel::<()>(1);
@@ -180,7 +180,7 @@ fn questions_are_asked_on_the_terminal_of_the_send() {
 }
 
 #[test]
-fn a_question_that_somebody_else_answered_is_taken_back() {
+fn questions_answered_elsewhere_are_taken_back() {
     let place = Place::new("");
     let listener = UnixListener::bind(place.socket()).unwrap();
     let (close, closed) = sync_channel::<()>(1);
@@ -208,7 +208,7 @@ fn a_question_that_somebody_else_answered_is_taken_back() {
 }
 
 #[test]
-fn without_a_terminal_or_with_json_nobody_is_there_to_answer() {
+fn questions_without_a_terminal_have_nobody_to_answer() {
     for (args, at_a_terminal) in [
         (&["send", "hi"][..], false),
         (&["send", "--json", "hi"], true),

@@ -64,7 +64,7 @@ fn turns_are_added_up_by_whatever_is_asked() {
 }
 
 #[test]
-fn a_process_that_is_there_is_a_hit_and_one_that_is_started_a_miss() {
+fn usage_counts_warm_processes_as_hits() {
     let daemon = Daemon::start();
     let pool = || {
         let rpc = json(&daemon.place.agentctl(&["status", "--json"]).stdout)["rpc"].clone();

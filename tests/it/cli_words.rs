@@ -62,7 +62,7 @@ fn cli_hints_for_another_machine_speak_of_it() {
 }
 
 #[test]
-fn cli_forward_by_a_key_that_sends_says_so() {
+fn cli_forward_says_the_ssh_key_only_sends() {
     // The relay that such a key runs there ends with its input, and has said nothing.
     let failed = by_ssh("exec cat > /dev/null", &["forward", "mac"]);
     assert_eq!(failed.code, Some(69), "{failed:?}");

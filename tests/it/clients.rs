@@ -95,7 +95,7 @@ fn is_full(row: &Row, finished: &Finished, text: &str) {
 }
 
 #[test]
-fn an_instant_turn_is_answered_in_full_to_every_client() {
+fn clients_all_get_an_instant_turn_in_full() {
     let daemon = started();
     // The worker is up, so that the turn is done at once.
     daemon.ask(r#"{"prompt":"warm"}"#);
@@ -117,7 +117,7 @@ fn an_instant_turn_is_answered_in_full_to_every_client() {
 }
 
 #[test]
-fn a_slow_turn_is_answered_in_full_to_every_client_that_waits() {
+fn clients_all_get_a_slow_turn_in_full() {
     let daemon = started();
     std::thread::scope(|scope| {
         for row in ROWS.iter().filter(|row| row.patience == Patience::Any) {

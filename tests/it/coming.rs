@@ -42,7 +42,7 @@ fn served_by(mut sending: Reaped) -> Value {
 }
 
 #[test]
-fn starting_daemon_is_waited_for_however_long_its_store_takes() {
+fn starting_daemon_is_waited_for_without_a_limit() {
     let place = Place::new(&Daemon::config(""));
     // It is opened when nobody keeps it locked, as after a copy or a migration.
     let holding = place.held_store();
@@ -57,7 +57,7 @@ fn starting_daemon_is_waited_for_however_long_its_store_takes() {
 }
 
 #[test]
-fn restarting_daemon_is_waited_for_when_it_has_left() {
+fn restarting_daemon_is_waited_for_when_gone() {
     let daemon = Daemon::start();
     let stop = daemon.ask(r#"{"type":"daemon.stop","restart":true}"#);
     assert_eq!(stop[0]["ok"], true);
@@ -84,7 +84,7 @@ fn stopped_daemon_is_not_waited_for() {
 }
 
 #[test]
-fn starting_is_over_with_a_daemon_that_cannot_start() {
+fn starting_is_over_with_a_failed_daemon() {
     let place = Place::new(&Daemon::config(""));
     let holding = place.held_store();
     let mut command: Command = place.command(AGENTD);

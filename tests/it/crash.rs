@@ -23,7 +23,7 @@ fn collect(daemon: &Daemon, jobs: &[&Value]) -> Value {
 }
 
 #[test]
-fn a_running_job_is_interrupted_once_and_what_waits_behind_it_is_held() {
+fn crash_interrupts_the_running_job_and_holds_others() {
     let daemon = with_marks("").start();
     let mut running = daemon.connect();
     // More text than is kept back, and a numbered event: when that is told, both are stored.
@@ -74,7 +74,7 @@ fn a_running_job_is_interrupted_once_and_what_waits_behind_it_is_held() {
 
 /// The time is the promise's own, and as much again and more for a busy machine.
 #[test]
-fn text_that_was_told_is_kept_through_a_kill() {
+fn crash_keeps_text_that_was_told() {
     let daemon = with_marks("").start();
     let mut running = daemon.connect();
     running.send(&send("s", "chaos:say kept;wait-file /nowhere"));
@@ -89,7 +89,7 @@ fn text_that_was_told_is_kept_through_a_kill() {
 }
 
 #[test]
-fn a_queued_job_of_a_session_without_a_running_one_goes_on_after_the_restart() {
+fn crash_lets_a_queued_job_go_on_alone() {
     let daemon = with_marks("").start();
     assert_eq!(
         daemon.ask(r#"{"type":"drain","deadline":5}"#)[0]["ok"],
@@ -125,7 +125,7 @@ fn dead_instances_are_ended_together_however_many() {
 }
 
 #[test]
-fn a_queued_job_is_not_lost_when_a_one_shot_used_its_session_in_between() {
+fn crash_loses_no_job_after_a_one_shot() {
     let daemon = with_marks("").start();
     assert_eq!(
         daemon.ask(r#"{"type":"drain","deadline":5}"#)[0]["ok"],
@@ -241,7 +241,7 @@ fn wait_for_work(seen: &Mutex<Seen>, round: usize) {
 }
 
 #[test]
-fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
+fn crashes_leave_each_job_one_end_and_run() {
     const KILLS: usize = 30;
     const SENDERS: usize = 6;
     let mut daemon = with_marks("").start();
@@ -320,7 +320,7 @@ fn over_many_kills_every_accepted_job_has_one_end_and_runs_at_most_once() {
 }
 
 #[test]
-fn of_two_one_shots_on_one_session_one_waits_or_is_told_that_it_is_busy() {
+fn session_between_one_shots_is_busy_for_one() {
     let place = with_marks("");
     let gate = place.path("gate");
     let text = format!("chaos:ledger;say held;wait-file {}", gate.display());
@@ -379,7 +379,7 @@ fn of_two_one_shots_on_one_session_one_waits_or_is_told_that_it_is_busy() {
 }
 
 #[test]
-fn beside_a_draining_daemon_a_send_waits_in_its_queue() {
+fn draining_daemon_queues_a_send() {
     let daemon = Daemon::start();
     assert_eq!(daemon.agentctl(&["drain"]).code, Some(0));
     let mut client = daemon.connect();
@@ -394,7 +394,7 @@ fn beside_a_draining_daemon_a_send_waits_in_its_queue() {
 }
 
 #[test]
-fn beside_a_stopping_daemon_a_send_is_served_alone_except_in_its_busy_session() {
+fn stopping_daemon_keeps_only_its_busy_session() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");
     let mut running = daemon.connect();
@@ -423,7 +423,7 @@ fn beside_a_stopping_daemon_a_send_is_served_alone_except_in_its_busy_session() 
 }
 
 #[test]
-fn while_the_daemon_is_starting_a_client_waits_for_it() {
+fn starting_daemon_is_waited_for_by_a_client() {
     // The lock is held and nobody listens: as in the first moments of a daemon.
     let daemon = Daemon::start();
     let pid = i32::try_from(daemon.pid()).unwrap();
@@ -463,7 +463,7 @@ fn start_and_fail(place: &Place) -> crate::support::Finished {
 }
 
 #[test]
-fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
+fn store_of_a_newer_version_is_left_alone() {
     let daemon = Daemon::start();
     chaos(&daemon, "hi");
     let place = daemon.kill();
@@ -489,7 +489,7 @@ fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_second_daemon_on_the_same_state_leaves_with_code_3() {
+fn second_daemon_on_a_state_leaves_with_3() {
     let daemon = Daemon::start();
     daemon.status();
     let second = start_and_fail(&daemon.place);

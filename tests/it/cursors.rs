@@ -58,7 +58,7 @@ fn run(daemon: &Daemon, session: &str, prompt: &str) {
 }
 
 #[test]
-fn history_then_live_then_what_happens_and_the_last_number_is_where_the_next_reader_goes_on() {
+fn cursor_of_a_history_is_where_live_begins() {
     let daemon = Daemon::start();
     run(&daemon, "a", "chaos:say one;tool ro;say two");
     let mut first = reader(&daemon, r#","after":0"#);
@@ -101,7 +101,7 @@ fn history_then_live_then_what_happens_and_the_last_number_is_where_the_next_rea
 }
 
 #[test]
-fn a_joiner_gets_the_text_so_far_and_then_the_rest() {
+fn joiner_gets_the_text_so_far_and_on() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");
     let mut sender = daemon.connect();
@@ -119,7 +119,7 @@ fn a_joiner_gets_the_text_so_far_and_then_the_rest() {
 }
 
 #[test]
-fn a_cursor_that_is_not_of_this_store_is_refused_and_says_what_is() {
+fn cursor_of_another_store_is_refused_with_ours() {
     let daemon = Daemon::start();
     run(&daemon, "a", "x");
     let mut client = reader(&daemon, r#","after":1,"epoch":"another""#);
@@ -138,7 +138,7 @@ fn a_cursor_that_is_not_of_this_store_is_refused_and_says_what_is() {
 }
 
 #[test]
-fn what_a_run_beside_the_daemon_did_comes_before_the_daemons_next_line() {
+fn cursor_orders_a_one_shots_run_before_ours() {
     let daemon = Daemon::start();
     run(&daemon, "here", "first");
     let mut watcher = reader(&daemon, "");
@@ -176,7 +176,7 @@ fn what_a_run_beside_the_daemon_did_comes_before_the_daemons_next_line() {
 }
 
 #[test]
-fn a_reader_that_sleeps_through_100000_deltas_costs_little_and_gets_everything_in_order() {
+fn reader_asleep_through_100000_deltas_gets_them_cheaply() {
     let daemon = Daemon::start();
     let mut slow = reader(&daemon, "");
     slow.until("live");
@@ -219,7 +219,7 @@ fn a_reader_that_sleeps_through_100000_deltas_costs_little_and_gets_everything_i
 }
 
 #[test]
-fn readers_that_are_cut_off_again_and_again_have_every_line_once() {
+fn readers_that_are_cut_have_every_line_once() {
     let daemon = Daemon::start();
     let stop = daemon.path("stop");
     let prompt = format!(

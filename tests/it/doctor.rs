@@ -84,7 +84,7 @@ fn used() -> Place {
 }
 
 #[test]
-fn a_healthy_daemon_has_no_problem_and_every_check_says_what_it_saw() {
+fn doctor_of_a_healthy_daemon_finds_no_problem() {
     let daemon = Daemon::start();
     let told = doctor(&daemon.place, &[]);
     assert_eq!(told.code, Some(0), "{}", told.text);
@@ -120,7 +120,7 @@ fn a_healthy_daemon_has_no_problem_and_every_check_says_what_it_saw() {
 }
 
 #[test]
-fn without_a_daemon_it_says_so_and_looks_at_the_rest() {
+fn doctor_without_a_daemon_looks_at_the_rest() {
     let place = Place::new("");
     let fresh = doctor(&place, &[]);
     assert_eq!(fresh.code, Some(0), "{}", fresh.text);
@@ -133,7 +133,7 @@ fn without_a_daemon_it_says_so_and_looks_at_the_rest() {
 }
 
 #[test]
-fn a_daemon_that_was_stopped_is_a_problem_and_holds_nothing_up() {
+fn doctor_is_not_held_by_a_stopped_daemon() {
     let daemon = Daemon::start();
     kill(daemon.pid(), Signal::SIGSTOP);
     let told = doctor(&daemon.place, &[]);
@@ -214,7 +214,7 @@ fn open_modes_are_problems_until_they_are_repaired() {
 }
 
 #[test]
-fn keys_of_own_providers_are_named_and_never_shown() {
+fn doctor_names_provider_keys_and_shows_none() {
     let place = Place::new(
         "[providers.work]\nbase_url = \"http://127.0.0.1:1/v1\"\nkey_env = \"WORK_LLM_SECRET\"\n\
          [providers.other]\nbase_url = \"http://127.0.0.1:1/v1\"\n",
@@ -238,7 +238,7 @@ fn keys_of_own_providers_are_named_and_never_shown() {
 }
 
 #[test]
-fn a_stale_alias_is_removed_and_somebody_elses_file_is_left_alone() {
+fn doctor_removes_a_stale_alias_of_ours_only() {
     let place = used();
     let alias = place.path("timmy.sock");
     symlink(place.socket(), &alias).unwrap();
@@ -274,7 +274,7 @@ fn a_broken_configuration_is_named_with_its_line() {
 }
 
 #[test]
-fn a_store_of_a_newer_version_and_a_damaged_one_are_problems() {
+fn doctor_names_a_newer_or_damaged_store() {
     let place = used();
     let file = place.path("state/agentd.db");
     let conn = Connection::open(&file).unwrap();
@@ -342,7 +342,7 @@ fn service_manager(place: &Place, units: &str, path: &str) {
 }
 
 #[test]
-fn the_service_and_its_path_are_told_as_the_service_manager_says() {
+fn doctor_tells_the_service_and_its_path() {
     let place = used();
     assert!(
         doctor(&place, &[]).only("service")["found"]
@@ -402,7 +402,7 @@ fn the_service_and_its_path_are_told_as_the_service_manager_says() {
 }
 
 #[test]
-fn a_key_of_this_shell_that_the_service_lacks_is_said() {
+fn doctor_names_a_key_that_the_service_lacks() {
     let place = Place::new(
         "[agents.x]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\npass_env = [\"X_API_KEY\"]\n",
     );

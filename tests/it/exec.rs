@@ -26,7 +26,7 @@ fn ask(daemon: &Daemon, prompt: &str) -> Value {
 }
 
 #[test]
-fn the_prompt_is_standard_input_and_the_output_the_text() {
+fn exec_gives_standard_input_and_takes_the_output() {
     let daemon = running(&["/bin/cat"]);
     for prompt in [
         "hello",
@@ -52,7 +52,7 @@ fn the_prompt_is_standard_input_and_the_output_the_text() {
 }
 
 #[test]
-fn a_prompt_in_an_argument_is_one_argument_and_no_shell_sees_it() {
+fn exec_prompt_is_one_argument_and_no_shell() {
     let daemon = running(&["/bin/echo", "-n", "{prompt}", "end"]);
     let witness = daemon.path("home/pwned");
     for prompt in [
@@ -71,7 +71,7 @@ fn a_prompt_in_an_argument_is_one_argument_and_no_shell_sees_it() {
 }
 
 #[test]
-fn an_exit_code_is_a_failure_with_what_was_said_on_both_streams() {
+fn exec_failure_has_its_code_and_both_streams() {
     let daemon = script("echo so far; echo broken pipe dream >&2; exit 3");
     let last = ask(&daemon, "x");
     assert_eq!(
@@ -102,7 +102,7 @@ fn a_signal_is_a_failure_too() {
 }
 
 #[test]
-fn a_command_that_ignores_its_input_is_not_a_failure() {
+fn exec_command_that_ignores_its_input_may_succeed() {
     let last = ask(&script("echo done"), &"y".repeat(1_000_000));
     assert_eq!(
         (&last["type"], &last["text"]),
@@ -112,7 +112,7 @@ fn a_command_that_ignores_its_input_is_not_a_failure() {
 }
 
 #[test]
-fn of_a_huge_output_the_head_and_the_tail_are_kept() {
+fn exec_output_too_long_keeps_head_and_tail() {
     let daemon = script("echo FIRST; head -c 8000000 /dev/zero | tr '\\0' z; echo; echo LAST");
     let last = ask(&daemon, "x");
     assert_eq!(
@@ -136,7 +136,7 @@ fn of_a_huge_output_the_head_and_the_tail_are_kept() {
 }
 
 #[test]
-fn an_abort_kills_the_command_and_all_it_started() {
+fn exec_abort_kills_all_that_was_started() {
     let daemon = script("sleep 300 & echo $! $$; wait");
     let mut client = daemon.connect();
     client.send(r#"{"type":"send","agent":"run","text":"x"}"#);
@@ -159,7 +159,7 @@ fn an_abort_kills_the_command_and_all_it_started() {
 }
 
 #[test]
-fn a_command_that_runs_too_long_is_a_timeout_with_its_text_so_far() {
+fn exec_timeout_keeps_the_text_so_far() {
     let daemon = script("echo begun; exec sleep 300");
     let last = daemon
         .ask(r#"{"agent":"run","prompt":"x","timeout":0.3}"#)
@@ -176,7 +176,7 @@ fn a_command_that_runs_too_long_is_a_timeout_with_its_text_so_far() {
 }
 
 #[test]
-fn commands_of_different_sessions_run_side_by_side_and_of_one_session_in_order() {
+fn exec_runs_sessions_at_once_each_in_order() {
     let daemon = script(
         "read name; echo $name >> $HOME/order; while ! [ -e $HOME/go-$name ]; do sleep 0.02; done; echo $name",
     );
@@ -215,7 +215,7 @@ fn a_prompt_that_is_no_argument_fails_alone() {
 }
 
 #[test]
-fn a_directory_that_is_gone_fails_its_sessions_turns_alone_and_nothing_runs_when_it_is_back() {
+fn exec_directory_gone_fails_its_own_turns_only() {
     let daemon = script("echo ran >> $HOME/ran; cat");
     let gone = daemon.path("gone");
     std::fs::create_dir(&gone).unwrap();
@@ -241,7 +241,7 @@ fn a_directory_that_is_gone_fails_its_sessions_turns_alone_and_nothing_runs_when
 }
 
 #[test]
-fn a_session_that_is_closed_and_made_again_begins_anew() {
+fn exec_session_closed_and_made_again_is_new() {
     let kept = tempfile::tempdir().unwrap();
     let keep = format!("cat >> {0}/$0; cat {0}/$0", kept.path().display());
     let daemon = running(&["/bin/sh", "-c", &keep, "{session}"]);

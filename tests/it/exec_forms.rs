@@ -61,7 +61,7 @@ fn restarts(daemon: &Daemon) -> Value {
 }
 
 #[test]
-fn the_first_turn_is_answered_by_the_exec_form_and_the_next_try_no_other() {
+fn exec_form_answers_the_first_turn_and_later() {
     for (name, script) in OLD {
         let place = Place::new("");
         program(&place.path("bin"), name, script);
@@ -126,7 +126,7 @@ fn send_alone(place: &Place, name: &str) -> Finished {
 }
 
 #[test]
-fn without_a_daemon_it_is_the_same_and_the_next_run_remembers() {
+fn exec_form_without_a_daemon_is_remembered() {
     for (name, script) in OLD {
         let place = Place::new("");
         program(&place.path("bin"), name, script);
@@ -142,7 +142,7 @@ fn without_a_daemon_it_is_the_same_and_the_next_run_remembers() {
 }
 
 #[test]
-fn a_list_that_finds_it_out_first_is_enough() {
+fn exec_form_found_by_a_list_is_used() {
     let place = Place::new("");
     let (name, script) = OLD[0];
     program(&place.path("bin"), name, script);
@@ -157,7 +157,7 @@ fn a_list_that_finds_it_out_first_is_enough() {
 }
 
 #[test]
-fn a_path_alone_is_enough_and_what_cannot_be_told_is_said() {
+fn exec_form_by_path_says_what_it_lacks() {
     let place = Place::new("");
     let (name, script) = OLD[0];
     program(&place.path("bin"), name, script);
@@ -177,7 +177,7 @@ fn a_path_alone_is_enough_and_what_cannot_be_told_is_said() {
 }
 
 #[test]
-fn a_program_that_only_crashes_is_crash_looped_as_ever() {
+fn exec_form_is_not_for_crashing_programs() {
     for (help, at_most) in [
         ("echo 'Codex CLI: app-server, exec'", 1),
         // Bad news holds for a moment only.

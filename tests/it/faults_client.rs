@@ -43,7 +43,7 @@ fn last_line(finished: &Finished) -> Value {
 const SEND: &[&str] = &["send", "chaos: ledger; say done", "--json"];
 
 #[test]
-fn a1_a2_without_a_daemon_the_turn_runs_once_and_says_why() {
+fn a1_a2_no_daemon_runs_once_with_reason() {
     let place = ledger_place();
     let sent = place.agentctl(SEND);
     assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -75,7 +75,7 @@ fn a1_a2_without_a_daemon_the_turn_runs_once_and_says_why() {
 }
 
 #[test]
-fn a3_a_stopped_daemon_is_given_two_seconds_and_runs_nothing_later() {
+fn a3_stopped_daemon_gets_two_seconds_nothing_later() {
     let daemon = ledger_place().start();
     // Answered: so it isn't in the middle of making its store.
     daemon.status();
@@ -103,7 +103,7 @@ fn a3_a_stopped_daemon_is_given_two_seconds_and_runs_nothing_later() {
 }
 
 #[test]
-fn a4_a_full_backlog_is_retried_and_then_named() {
+fn a4_full_backlog_is_retried_and_then_named() {
     let place = ledger_place();
     let listener = UnixListener::bind(place.socket()).unwrap();
     nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
@@ -120,7 +120,7 @@ fn a4_a_full_backlog_is_retried_and_then_named() {
 }
 
 #[test]
-fn a5_a_client_that_is_gone_before_its_answer_had_one_job() {
+fn a5_client_gone_early_had_one_job() {
     let daemon = ledger_place().start();
     let line = r#"{"prompt":"chaos: ledger; say done","idempotency_key":"k"}"#;
     for _ in 0..5 {
@@ -140,7 +140,7 @@ fn a5_a_client_that_is_gone_before_its_answer_had_one_job() {
 }
 
 #[test]
-fn a6_an_answer_lost_to_kill_9_is_asked_for_again() {
+fn a6_answer_lost_to_a_kill_is_repeated() {
     let daemon = ledger_place().start();
     let line = r#"{"prompt":"chaos: ledger; say done","idempotency_key":"k"}"#;
     let job = daemon.ask(line)[1]["job"].clone();
@@ -158,7 +158,7 @@ fn a6_an_answer_lost_to_kill_9_is_asked_for_again() {
 }
 
 #[test]
-fn a7_fifty_callers_with_one_key_get_one_job() {
+fn a7_fifty_callers_of_one_key_are_one() {
     let daemon = ledger_place().start();
     let line = r#"{"prompt":"chaos: ledger; sleep-ms 50; say done","idempotency_key":"k"}"#;
     let answers: Vec<Vec<Value>> = std::thread::scope(|scope| {
@@ -178,7 +178,7 @@ fn a7_fifty_callers_with_one_key_get_one_job() {
 }
 
 #[test]
-fn a8_a_key_with_another_request_is_a_conflict_and_nothing_runs() {
+fn a8_key_of_another_request_is_a_conflict() {
     let daemon = ledger_place().start();
     let ask = |more: &str| {
         daemon.ask(&format!(
@@ -222,7 +222,7 @@ fn a8_a_key_with_another_request_is_a_conflict_and_nothing_runs() {
 }
 
 #[test]
-fn a12_a_client_that_leaves_in_the_middle_cancels_nothing() {
+fn a12_client_that_leaves_midway_cancels_nothing() {
     let daemon = ledger_place().start();
     let gate = daemon.path("gate");
     let mut client = daemon.connect();
@@ -247,7 +247,7 @@ fn a12_a_client_that_leaves_in_the_middle_cancels_nothing() {
 }
 
 #[test]
-fn a14_a_one_shot_beside_the_daemon_cannot_open_its_session() {
+fn a14_one_shot_cannot_open_the_daemons_session() {
     let daemon = ledger_place().start();
     let gate = daemon.path("gate");
     let prompt = format!("chaos: ledger; wait-file {}", gate.display());
@@ -313,7 +313,7 @@ fn ran(ends: &[Value], pids: &[u32]) -> usize {
 }
 
 #[test]
-fn a14_of_a_daemon_and_two_one_shots_one_at_a_time_has_a_session_in_a_thousand_races() {
+fn a14_session_has_one_holder_in_1000_races() {
     let daemon = ledger_place().start();
     let (one, to_one) = long_one_shot(&daemon.place);
     let (other, to_other) = long_one_shot(&daemon.place);
@@ -333,7 +333,7 @@ fn a14_of_a_daemon_and_two_one_shots_one_at_a_time_has_a_session_in_a_thousand_r
 }
 
 #[test]
-fn a14_three_that_start_at_once_share_a_store_that_was_not_there() {
+fn a14_three_at_once_share_a_new_store() {
     // Where two make the store together, one of some sixty was refused once.
     for _ in 0..200 {
         let place = ledger_place();
@@ -366,7 +366,7 @@ fn a15_another_protocol_is_refused_with_both_versions() {
 }
 
 #[test]
-fn a16_an_interrupted_agentctl_says_so_and_one_whose_reader_left_ends() {
+fn a16_agentctl_interrupted_says_so_unread_ends() {
     let daemon = ledger_place().start();
     let prompt = format!("chaos: ledger; wait-file {}", daemon.path("gate").display());
     let mut command = daemon.place.command(AGENTCTL);

@@ -98,7 +98,7 @@ fn ended_well(lines: &[Value]) -> bool {
 }
 
 #[test]
-fn c10_an_overlay_is_as_good_as_any_disk() {
+fn c10_overlay_is_as_good_as_any_disk() {
     let Some(mounts) = Mounts::possible() else {
         return;
     };
@@ -117,7 +117,7 @@ fn c10_an_overlay_is_as_good_as_any_disk() {
 }
 
 #[test]
-fn c11_on_a_read_only_state_nothing_starts_and_the_message_says_what_to_do() {
+fn c11_state_read_only_says_what_to_do() {
     let Some(mounts) = Mounts::possible() else {
         return;
     };
@@ -144,7 +144,7 @@ fn c11_on_a_read_only_state_nothing_starts_and_the_message_says_what_to_do() {
 
 /// What is accepted survives a power cut only if every name on the way to it does.
 #[test]
-fn c10_the_names_of_a_new_store_are_on_the_disk_before_anything_is_accepted() {
+fn c10_names_of_a_store_are_synced_first() {
     let Some(strace) = needs("strace") else {
         return;
     };
@@ -271,7 +271,7 @@ fn d4_failed_sync_is_never_called_durable() {
 }
 
 #[test]
-fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
+fn c11_store_turned_read_only_refuses_and_heals() {
     let Some(strace) = needs("strace") else {
         return;
     };
@@ -292,7 +292,7 @@ fn c11_a_store_that_can_no_longer_be_written_refuses_and_heals() {
 }
 
 #[test]
-fn c12_a_full_disk_refuses_new_work_loses_nothing_and_heals_by_itself() {
+fn c12_full_disk_refuses_loses_nothing_and_heals() {
     let Some(mounts) = Mounts::possible() else {
         return;
     };
@@ -359,7 +359,7 @@ fn c12_a_full_disk_refuses_new_work_loses_nothing_and_heals_by_itself() {
 
 /// A log that may grow as it likes takes the room that its contents need in the file.
 #[test]
-fn c12_small_disk_is_for_jobs_and_not_the_log() {
+fn c12_small_disk_is_for_jobs_not_logs() {
     let Some(mounts) = Mounts::possible() else {
         return;
     };
@@ -381,7 +381,7 @@ fn c12_small_disk_is_for_jobs_and_not_the_log() {
 }
 
 #[test]
-fn c12_c13_without_room_for_a_one_shot_nothing_is_done_and_it_says_so() {
+fn c12_c13_one_shot_without_room_does_nothing() {
     let Some(mounts) = Mounts::possible() else {
         return;
     };
@@ -411,7 +411,7 @@ fn c12_c13_without_room_for_a_one_shot_nothing_is_done_and_it_says_so() {
 }
 
 #[test]
-fn d9_a_store_that_another_process_keeps_locked_names_it() {
+fn d9_store_locked_by_another_process_names_it() {
     let place = place();
     // As a daemon does that makes the store, and is stopped in the middle of it.
     let holding = place.held_store();

@@ -41,7 +41,7 @@ fn peak(daemon: &Daemon) -> u64 {
 const MIB: u64 = 1024 * 1024;
 
 #[test]
-fn b1_what_ends_without_a_newline_is_served_whole_or_not_at_all() {
+fn b1_unended_line_is_served_whole_or_never() {
     let daemon = Daemon::start();
     for (last, name) in [
         (&br#"{"type":"ping"}"#[..], "pong"),
@@ -62,7 +62,7 @@ fn b1_what_ends_without_a_newline_is_served_whole_or_not_at_all() {
 }
 
 #[test]
-fn b2_a_line_of_the_limit_is_served_and_one_byte_more_is_skipped() {
+fn b2_line_over_the_limit_is_skipped() {
     let daemon = Daemon::start();
     for (more, name) in [(0, "pong"), (1, "frame-too-long")] {
         let (head, tail) = (r#"{"type":"ping","x":""#, r#""}"#);
@@ -73,7 +73,7 @@ fn b2_a_line_of_the_limit_is_served_and_one_byte_more_is_skipped() {
 }
 
 #[test]
-fn b2_a_line_without_end_takes_no_memory_beyond_the_limit() {
+fn b2_line_without_end_takes_bounded_memory() {
     let daemon = Daemon::start();
     let before = peak(&daemon);
     let mut client = daemon.connect();
@@ -106,7 +106,7 @@ fn b3_b8_bytes_may_come_in_any_portions() {
 }
 
 #[test]
-fn b4_b5_b6_what_is_not_strict_json_is_refused_and_the_next_line_served() {
+fn b4_b5_b6_loose_json_is_refused_alone() {
     let daemon = Daemon::start();
     let nested = |depth: usize| {
         let inside = depth - 1;
@@ -172,7 +172,7 @@ fn b4_b5_b6_what_is_not_strict_json_is_refused_and_the_next_line_served() {
 }
 
 #[test]
-fn b7_a_wrong_field_echoes_the_id_and_the_connection_stays() {
+fn b7_wrong_field_echoes_the_id() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     client.request(r#"{"type":"hello"}"#);
@@ -233,7 +233,7 @@ fn b7_a_wrong_field_echoes_the_id_and_the_connection_stays() {
 }
 
 #[test]
-fn b9_a_thousand_requests_in_one_write_get_a_thousand_answers() {
+fn b9_thousand_requests_at_once_are_all_answered() {
     let daemon = Daemon::start();
     let text: String = (0..1000)
         .map(|n| format!("{{\"type\":\"ping\",\"id\":{n}}}\n"))
@@ -248,7 +248,7 @@ fn b9_a_thousand_requests_in_one_write_get_a_thousand_answers() {
 }
 
 #[test]
-fn b9_more_sends_than_a_connection_may_have_are_refused_not_lost() {
+fn b9_sends_over_the_limit_are_refused() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");
     let text: String = (0..100)
@@ -291,7 +291,7 @@ fn b10_other_protocols_get_errors_and_an_end() {
 }
 
 #[test]
-fn b11_escapes_and_directions_in_a_prompt_come_back_as_they_were() {
+fn b11_escapes_in_a_prompt_come_back_unchanged() {
     let daemon = Daemon::start();
     let text = "\u{1b}]0;title\u{7}\u{1b}[31m\u{202e}drow\u{0}\u{9b}2J";
     let line = serde_json::json!({"agent": "chaos", "prompt": text}).to_string();
@@ -300,7 +300,7 @@ fn b11_escapes_and_directions_in_a_prompt_come_back_as_they_were() {
 }
 
 #[test]
-fn b12_a_peer_that_never_reads_costs_bounded_memory_and_nobody_else_notices() {
+fn b12_peer_that_never_reads_costs_bounded_memory() {
     let daemon = Daemon::start();
     daemon.ask(r#"{"agent":"chaos","prompt":"warm"}"#);
     let before = rss(&daemon);
@@ -340,7 +340,7 @@ fn b12_a_peer_that_never_reads_costs_bounded_memory_and_nobody_else_notices() {
 }
 
 #[test]
-fn a_peer_that_never_writes_keeps_its_connection_and_bothers_nobody() {
+fn b12_peer_that_never_writes_bothers_nobody() {
     let daemon = Daemon::start();
     let silent: Vec<Client> = (0..200).map(|_| daemon.connect()).collect();
     assert_eq!(daemon.ask(r#"{"prompt":"a"}"#)[1]["text"], "a");

@@ -45,7 +45,7 @@ fn shell(place: &Place, line: &str) -> Command {
 }
 
 #[test]
-fn c1_the_runtime_directory_is_made_or_repaired_and_a_doubtful_one_refused() {
+fn c1_runtime_directory_is_repaired_or_refused() {
     let socket = |place: &Place| place.path("run/agentd/agentd.sock");
     let in_runtime = |place: &Place, command: &mut Command| {
         command
@@ -106,7 +106,7 @@ fn c1_the_runtime_directory_is_made_or_repaired_and_a_doubtful_one_refused() {
 }
 
 #[test]
-fn c1_a_runtime_directory_of_another_user_is_refused() {
+fn c1_runtime_directory_of_another_user_is_refused() {
     if !nix::unistd::geteuid().is_root() {
         return eprintln!("skipped: needs root");
     }
@@ -123,7 +123,7 @@ fn c1_a_runtime_directory_of_another_user_is_refused() {
 }
 
 #[test]
-fn c2_c4_the_alias_comes_and_goes_and_its_directory_is_never_changed() {
+fn c2_c4_alias_comes_and_goes_alone() {
     for (stale, parent) in [
         (None, 0o1777),
         (Some("/no/such.sock"), 0o755),
@@ -166,7 +166,7 @@ fn c2_c4_the_alias_comes_and_goes_and_its_directory_is_never_changed() {
 }
 
 #[test]
-fn c3_what_somebody_else_put_at_the_alias_is_left_alone_and_the_socket_serves() {
+fn c3_alias_of_somebody_else_is_left_alone() {
     type Make = fn(&Path);
     let squats: [(&str, Make); 4] = [
         ("a file", |path| fs::write(path, "mine").unwrap()),
@@ -201,7 +201,7 @@ fn c3_what_somebody_else_put_at_the_alias_is_left_alone_and_the_socket_serves() 
 }
 
 #[test]
-fn c3_another_user_is_not_heard_and_not_talked_to() {
+fn c3_another_user_is_not_talked_to() {
     let (Some(setpriv), Some(nc)) = (needs("setpriv"), needs("nc")) else {
         return;
     };
@@ -255,7 +255,7 @@ fn c3_another_user_is_not_heard_and_not_talked_to() {
 }
 
 #[test]
-fn c5_a_path_too_long_for_a_socket_is_refused_with_the_limit() {
+fn c5_socket_path_too_long_names_the_limit() {
     let place = place();
     let long = place.path(&"x".repeat(100));
     let left = refused(&place, |command| {
@@ -272,7 +272,7 @@ fn c5_a_path_too_long_for_a_socket_is_refused_with_the_limit() {
 }
 
 #[test]
-fn c6_nothing_is_open_to_others_whatever_the_umask() {
+fn c6_umask_opens_nothing_to_others() {
     for umask in ["0", "777", "022"] {
         let place = place();
         let command = shell(&place, &format!("umask {umask}; exec \"$0\""));
@@ -297,7 +297,7 @@ fn c6_nothing_is_open_to_others_whatever_the_umask() {
 }
 
 #[test]
-fn c9_a_second_daemon_leaves_and_the_first_does_not_notice() {
+fn c9_second_daemon_leaves_the_first_alone() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");
     let mut client = daemon.connect();
@@ -339,7 +339,7 @@ fn watchful(place: &Place) -> Option<Command> {
 }
 
 #[test]
-fn c7_a_socket_or_alias_taken_away_is_there_again_and_nobody_is_cut_off() {
+fn c7_socket_and_alias_taken_away_come_back() {
     let place = place();
     let Some(command) = watchful(&place) else {
         return;
@@ -386,7 +386,7 @@ fn c7_a_socket_or_alias_taken_away_is_there_again_and_nobody_is_cut_off() {
 }
 
 #[test]
-fn c8_a_runtime_directory_taken_away_is_made_again_and_its_lock_still_locks() {
+fn c8_runtime_directory_taken_away_comes_back_locked() {
     let place = place();
     let Some(mut command) = watchful(&place) else {
         return;
@@ -455,7 +455,7 @@ fn c9_of_fifty_daemons_at_once_one_survives() {
 }
 
 #[test]
-fn c9_a_foreign_file_at_the_sockets_place_is_not_removed() {
+fn c9_foreign_file_for_a_socket_is_kept() {
     let place = place();
     fs::write(place.socket(), "mine").unwrap();
     let left = refused(&place, |_| {});
@@ -465,7 +465,7 @@ fn c9_a_foreign_file_at_the_sockets_place_is_not_removed() {
 }
 
 #[test]
-fn c15_a_descriptor_handed_in_that_is_no_socket_is_refused() {
+fn c15_descriptor_that_is_no_socket_is_refused() {
     let place = place();
     for (redirect, says) in [
         ("3</dev/null", "handed over is not a Unix socket"),
@@ -502,7 +502,7 @@ os.execve(sys.argv[1], sys.argv[1:], environment)
 /// Clients look at who is behind the socket before they say a word. Under launchd that was root.
 #[cfg(target_os = "linux")]
 #[test]
-fn c15_a_socket_handed_in_is_the_daemons_own_for_whoever_connects() {
+fn c15_socket_handed_in_serves_as_our_own() {
     let Some(python) = needs("python3") else {
         return;
     };
@@ -519,7 +519,7 @@ fn c15_a_socket_handed_in_is_the_daemons_own_for_whoever_connects() {
 }
 
 #[test]
-fn c16_a_log_that_cannot_be_written_stops_nothing() {
+fn c16_log_that_cannot_be_written_stops_nothing() {
     let place = place();
     let command = shell(&place, "exec \"$0\" 2>/dev/full");
     let daemon = place.start_as(command);
@@ -529,7 +529,7 @@ fn c16_a_log_that_cannot_be_written_stops_nothing() {
 }
 
 #[test]
-fn an_unknown_key_of_the_configuration_is_named_with_its_line_and_the_nearest() {
+fn configuration_key_that_is_unknown_names_the_nearest() {
     for (config, says) in [
         (
             "\n\ndefault_agnet = \"x\"\n",

@@ -148,7 +148,7 @@ fn spelt(text: &str) -> String {
 }
 
 #[test]
-fn b11_no_command_shows_a_terminal_what_it_would_obey() {
+fn b11_commands_show_a_terminal_nothing_it_obeys() {
     let daemon = evil_daemon();
     let evil_path = format!("/tmp/{EVIL}");
     for args in [
@@ -186,7 +186,7 @@ fn b11_no_command_shows_a_terminal_what_it_would_obey() {
 }
 
 #[test]
-fn b11_json_on_a_terminal_is_harmless_and_the_same_value() {
+fn b11_json_on_a_terminal_is_harmless() {
     let daemon = evil_daemon();
     for args in [
         &["send", "hi", "--json"][..],
@@ -215,7 +215,7 @@ fn b11_json_on_a_terminal_is_harmless_and_the_same_value() {
 }
 
 #[test]
-fn b11_a_watcher_on_a_terminal_sees_everything_spelt_out() {
+fn b11_watcher_on_a_terminal_sees_escapes_spelt() {
     let daemon = evil_daemon();
     for json in [false, true] {
         let mut command = daemon.place.command(AGENTCTL);
@@ -238,7 +238,7 @@ fn b11_a_watcher_on_a_terminal_sees_everything_spelt_out() {
 }
 
 #[test]
-fn b11_a_one_shot_and_a_daemon_in_the_foreground_are_harmless_too() {
+fn b11_one_shot_and_foreground_daemon_are_harmless() {
     let place = evil_daemon().kill();
     let shown = on_terminal(&place, &["send", "hi"]);
     assert_harmless("a one-shot", &shown);
@@ -256,8 +256,7 @@ fn b11_a_one_shot_and_a_daemon_in_the_foreground_are_harmless_too() {
 }
 
 #[test]
-fn b11_who_is_asked_on_a_terminal_sees_the_command_spelt_out_and_what_was_typed_before_is_no_answer()
- {
+fn b11_question_is_spelt_out_without_typeahead() {
     let model = MockModel::start();
     let place = Place::new(&format!(
         "[models]\ndefault = \"mock/m\"\n[providers.mock]\nbase_url = \"{}\"\n",

@@ -3,7 +3,7 @@
 use crate::support::Daemon;
 
 #[test]
-fn a_bare_prompt_is_answered_and_the_connection_closed() {
+fn first_bare_prompt_is_answered_and_closed() {
     let daemon = Daemon::start();
     let lines = daemon.ask(r#"{"agent":"timmy","prompt":"hello world"}"#);
     assert_eq!(lines.len(), 2, "{lines:#?}");

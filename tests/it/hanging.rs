@@ -203,7 +203,7 @@ fn hung_programs_keep_no_daemon_from_starting() {
 }
 
 #[test]
-fn hung_file_as_an_attachment_is_refused_and_stops_nobody() {
+fn hung_file_to_attach_is_refused_alone() {
     with_file_system(|daemon, files| {
         let mut line = send("chaos:attached", daemon.path("home").to_str().unwrap());
         line["attachments"] = json!([{ "path": files.path("file") }]);

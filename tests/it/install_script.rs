@@ -252,7 +252,7 @@ fn what_would_not_work_here_replaces_nothing() {
 }
 
 #[test]
-fn cut_off_anywhere_it_leaves_whole_programs_and_goes_on() {
+fn install_cut_anywhere_goes_on_with_whole_programs() {
     let target = Target::new();
     let (old, new) = (target.good("1"), target.good("2"));
     // Kills the script instead of its nth `mv`.
@@ -337,7 +337,7 @@ fn serve(dir: &Path, cut: &str) -> String {
 }
 
 #[test]
-fn over_a_network_only_what_has_a_sum_from_elsewhere_or_is_encrypted() {
+fn install_fetches_only_what_is_vouched_for() {
     if needs("curl").is_none() {
         return;
     }
@@ -356,7 +356,7 @@ fn over_a_network_only_what_has_a_sum_from_elsewhere_or_is_encrypted() {
 }
 
 #[test]
-fn nothing_is_fetched_or_unpacked_without_what_keeps_it_safe() {
+fn install_needs_what_keeps_it_safe() {
     let target = Target::new();
     fs::create_dir(target.prefix()).unwrap();
     let release = target.good("1");
@@ -376,7 +376,7 @@ fn nothing_is_fetched_or_unpacked_without_what_keeps_it_safe() {
 }
 
 #[test]
-fn what_was_changed_since_is_neither_replaced_nor_removed() {
+fn install_neither_replaces_nor_removes_changed_files() {
     let target = Target::new();
     let (old, new) = (target.good("1"), target.good("2"));
     assert_eq!(target.install(&old).code, Some(0));
@@ -417,7 +417,7 @@ fn what_was_changed_since_is_neither_replaced_nor_removed() {
 }
 
 #[test]
-fn a_service_or_a_timer_of_this_prefix_goes_before_its_programs() {
+fn install_removes_services_before_their_programs() {
     let target = Target::new();
     let real = target.0.path("real");
     fs::create_dir(&real).unwrap();
@@ -466,7 +466,7 @@ fn a_service_or_a_timer_of_this_prefix_goes_before_its_programs() {
 }
 
 #[test]
-fn directories_that_were_there_stay_and_files_in_their_place_are_found_first() {
+fn install_keeps_directories_and_finds_obstacles_first() {
     let target = Target::new();
     let man = target.prefix().join("share/man");
     fs::create_dir_all(&man).unwrap();
@@ -489,7 +489,7 @@ fn directories_that_were_there_stay_and_files_in_their_place_are_found_first() {
 }
 
 #[test]
-fn sums_are_read_however_they_are_written_and_leftovers_are_no_obstacle() {
+fn install_reads_any_sums_and_clears_leftovers() {
     let target = Target::new();
     let release = target.good("1");
     let name = release.tarball.file_name().unwrap().to_str().unwrap();

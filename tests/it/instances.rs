@@ -73,7 +73,7 @@ fn last(daemon: &Daemon, line: &str) -> Value {
 }
 
 #[test]
-fn a_session_that_another_process_holds_gets_no_process_here_and_its_context_is_told_truly() {
+fn session_held_elsewhere_gets_no_process_here() {
     let daemon = Daemon::start();
     let beside = Beside::start(&daemon.place, "main");
     let refused = last(
@@ -100,7 +100,7 @@ fn a_session_that_another_process_holds_gets_no_process_here_and_its_context_is_
 }
 
 #[test]
-fn collect_hears_of_the_end_of_a_job_that_another_process_runs() {
+fn collect_hears_of_jobs_that_another_process_runs() {
     let daemon = Daemon::start();
     let beside = Beside::start(&daemon.place, "main");
     let mut client = daemon.connect();
@@ -114,7 +114,7 @@ fn collect_hears_of_the_end_of_a_job_that_another_process_runs() {
 }
 
 #[test]
-fn a_queued_job_of_a_dead_daemon_runs_when_the_process_that_holds_its_session_is_gone() {
+fn queued_job_waits_for_its_sessions_other_holder() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     client.send(r#"{"type":"hello"}"#);
@@ -165,7 +165,7 @@ fn recovery_of_many_dead_instances_is_bounded() {
 }
 
 #[test]
-fn a_restart_of_the_agent_helps_its_crash_looped_sessions_too() {
+fn restart_helps_an_agents_crash_looped_sessions_too() {
     let daemon = Daemon::start();
     for _ in 0..3 {
         let _died = last(
@@ -188,7 +188,7 @@ fn a_restart_of_the_agent_helps_its_crash_looped_sessions_too() {
 }
 
 #[test]
-fn a_command_that_never_stops_talking_is_ended_at_the_limit() {
+fn command_that_never_stops_talking_meets_the_limit() {
     let daemon = Daemon::with("[agents.endless]\nkind = \"exec\"\ncommand = [\"yes\"]\n");
     let answer = last(&daemon, r#"{"agent":"endless","prompt":"x"}"#);
     assert_eq!(
@@ -200,7 +200,7 @@ fn a_command_that_never_stops_talking_is_ended_at_the_limit() {
 }
 
 #[test]
-fn a_default_agent_that_is_none_is_a_configuration_error_with_the_nearest_name() {
+fn default_agent_that_is_none_names_the_nearest() {
     let place = Place::new(&format!(
         "default_agent = \"chaso\"\n[agents.chaos]\nkind = \"jsonl\"\ncommand = [{:?}]\n",
         chaos_worker()

@@ -77,7 +77,7 @@ fn limits_of_failing_turns_leave_none_behind() {
 }
 
 #[test]
-fn limits_of_expiring_turns_at_a_start_leave_none() {
+fn limits_of_expiring_turns_leave_none_at_start() {
     let daemon = place().start();
     daemon.ask(r#"{"type":"drain"}"#);
     hand_in(

@@ -42,7 +42,7 @@ fn send(daemon: &Daemon, session: &str, text: &str) {
 }
 
 #[test]
-fn a_job_is_found_by_its_number_its_session_and_its_agent() {
+fn logs_are_found_by_job_session_and_agent() {
     let daemon = Daemon::start();
     send(&daemon, "one", "first");
     send(&daemon, "two", "second");
@@ -140,7 +140,7 @@ fn the_log_is_followed_through_a_rotation() {
 }
 
 #[test]
-fn the_level_changes_while_the_daemon_runs_and_a_wrong_one_changes_nothing() {
+fn log_level_changes_at_once_unless_wrong() {
     let daemon = Daemon::start();
     let accepted = |job: &str| {
         let logs = rows(&agentctl(&daemon.place, &["logs", "--json", "--job", job]));
@@ -204,7 +204,7 @@ fn a_standard_error_that_nobody_reads_stops_nobody() {
 
 /// launchd writes standard error to a file that nobody rotates.
 #[test]
-fn under_launchd_the_log_is_in_its_file_and_not_on_standard_error() {
+fn logs_under_launchd_are_in_their_file_only() {
     let logged = |environment: &[(&str, &str)]| {
         let place = Place::new(&Daemon::config(""));
         let daemon = place.start_with(environment);
@@ -274,7 +274,7 @@ fn secretive_place() -> Place {
 }
 
 #[test]
-fn planted_secrets_are_in_no_log_no_argument_no_environment_and_no_core_file() {
+fn logs_arguments_and_cores_have_no_planted_secret() {
     let place = secretive_place();
     let mut command = place.command("/bin/sh");
     // The most that a log shows short of `trace`, and core files wanted.
@@ -368,7 +368,7 @@ fn assert_only_the_store_holds(daemon: &Daemon, secrets: &[&str]) {
 }
 
 #[test]
-fn in_a_journal_each_entry_has_its_fields_and_no_secret() {
+fn logs_in_a_journal_have_fields_without_secrets() {
     for program in ["unshare", "journalctl", "systemd-cat"] {
         if needs(program).is_none() {
             return;
@@ -443,7 +443,7 @@ fn in_a_journal_each_entry_has_its_fields_and_no_secret() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_stops_nobody_and_tells_what_is_missing() {
+fn logs_that_cannot_be_written_stop_nobody() {
     let daemon = Daemon::start();
     let log = daemon.path("state/agentd.log");
     fs::remove_file(&log).unwrap();

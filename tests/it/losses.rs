@@ -51,7 +51,7 @@ fn a_broken_database_is_moved_aside_and_named() {
 }
 
 #[test]
-fn loss_of_commits_is_named_by_status_and_doctor() {
+fn losses_of_commits_are_in_status_and_doctor() {
     let daemon = Daemon::start();
     for turn in 0..20 {
         chaos(&daemon, &format!("turn {turn}"));

@@ -52,7 +52,7 @@ fn each(daemon: &Daemon, turns: u64) -> u64 {
 }
 
 #[test]
-fn memory_of_long_waiting_prompts_is_that_of_short_ones() {
+fn memory_of_long_prompts_waiting_is_short_ones() {
     let daemon = Daemon::start();
     daemon.ask(r#"{"type":"drain"}"#);
     queue(&daemon, 1);

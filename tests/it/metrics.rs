@@ -125,7 +125,7 @@ fn busy() -> Daemon {
 }
 
 #[test]
-fn status_says_of_each_worker_whether_it_lives_and_how_its_turns_went() {
+fn status_tells_each_workers_life_and_turns() {
     let daemon = busy();
     let shown = daemon.agentctl(&["status", "--rpc", "--json"]);
     let status: Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -170,7 +170,7 @@ fn status_says_of_each_worker_whether_it_lives_and_how_its_turns_went() {
 }
 
 #[test]
-fn prometheus_can_read_the_metrics_and_they_say_what_status_says() {
+fn metrics_are_readable_and_agree_with_status() {
     let daemon = busy();
     let shown = daemon.agentctl(&["metrics"]);
     assert_eq!(shown.code, Some(0), "{shown:?}");
@@ -206,7 +206,7 @@ fn prometheus_can_read_the_metrics_and_they_say_what_status_says() {
 }
 
 #[test]
-fn a_hostile_name_of_a_client_stays_one_label() {
+fn metrics_keep_a_hostile_client_name_one_label() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     client.request(r#"{"type":"hello","client":"a\"} 1\nagentd_up 7\\"}"#);
@@ -247,7 +247,7 @@ fn all_of(place: &Place, name: &str, code: i32) {
 }
 
 #[test]
-fn a_daemon_that_is_dead_that_hangs_or_was_stopped_is_told_apart_within_a_second() {
+fn health_tells_dead_hanging_and_stopped_daemons_apart() {
     let daemon = Daemon::start();
     kill(daemon.pid(), Signal::SIGSTOP);
     all_of(&daemon.place, "stopped", 71);
@@ -264,7 +264,7 @@ fn a_daemon_that_is_dead_that_hangs_or_was_stopped_is_told_apart_within_a_second
 }
 
 #[test]
-fn watch_shows_the_status_again_and_again_also_of_a_daemon_that_went() {
+fn watch_shows_status_again_of_lost_daemons_too() {
     let daemon = Daemon::start();
     let mut command = daemon.place.command(AGENTCTL);
     command.args(["status", "--watch", "--json"]);
@@ -286,7 +286,7 @@ fn watch_shows_the_status_again_and_again_also_of_a_daemon_that_went() {
 }
 
 #[test]
-fn runs_without_the_daemon_are_counted_by_the_next_one() {
+fn metrics_count_runs_without_a_daemon() {
     let place = Place::new(&Daemon::config(""));
     for _ in 0..2 {
         let sent = place.agentctl(&["send", "alone"]);

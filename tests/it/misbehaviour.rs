@@ -39,7 +39,7 @@ fn garbage_on_standard_output_is_not_an_answer() {
 }
 
 #[test]
-fn final_lines_that_nobody_asked_for_end_no_turn() {
+fn final_line_that_was_unasked_ends_no_turn() {
     let daemon = Daemon::start();
     for session in ["a", "b"] {
         let last = chaos_in(&daemon, "chaos:stale-id;say mine", Some(session));
@@ -52,7 +52,7 @@ fn final_lines_that_nobody_asked_for_end_no_turn() {
 }
 
 #[test]
-fn an_over_long_line_is_skipped_with_a_note() {
+fn line_over_the_limit_is_skipped_and_noted() {
     let daemon = Daemon::start();
     let lines =
         daemon.ask(r#"{"type":"send","agent":"chaos","text":"chaos:long-line 20;say after"}"#);
@@ -70,7 +70,7 @@ fn an_over_long_line_is_skipped_with_a_note() {
 }
 
 #[test]
-fn a_flood_ends_at_the_output_limit_and_memory_stays_bounded() {
+fn flood_ends_at_the_limit_in_bounded_memory() {
     let daemon = Daemon::start();
     // Streamed, so that each read shows that it goes on: a debug build takes its time.
     let mut client = daemon.connect();
@@ -94,7 +94,7 @@ fn a_flood_ends_at_the_output_limit_and_memory_stays_bounded() {
 }
 
 #[test]
-fn a_late_final_line_after_an_abort_is_never_the_next_answer() {
+fn final_line_after_an_abort_answers_nothing() {
     let daemon = Daemon::start();
     let mut first = start(&daemon, "chaos:late 300;say one;wait-file /nowhere", "s");
     let aborted = abort(&daemon, "s");
@@ -119,7 +119,7 @@ fn a_late_final_line_after_an_abort_is_never_the_next_answer() {
 }
 
 #[test]
-fn an_abort_while_queued_ends_only_the_queued_turn() {
+fn abort_while_queued_ends_that_turn_only() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");
     let mut first = start(
@@ -147,7 +147,7 @@ fn an_abort_while_queued_ends_only_the_queued_turn() {
 }
 
 #[test]
-fn a_turn_that_runs_too_long_ends_with_its_text_so_far() {
+fn timeout_of_a_turn_keeps_its_text() {
     let daemon = Daemon::start();
     let lines = daemon.ask(r#"{"type":"send","agent":"chaos","timeout":0.2,"text":"chaos:say begun;wait-file /nowhere"}"#);
     let last = lines.last().unwrap();
@@ -159,7 +159,7 @@ fn a_turn_that_runs_too_long_ends_with_its_text_so_far() {
 }
 
 #[test]
-fn a_worker_that_ignores_the_abort_is_replaced_and_its_turn_is_cancelled() {
+fn abort_that_is_ignored_replaces_the_worker() {
     let daemon = Daemon::start();
     let mut first = start(&daemon, "chaos:ignore-term;say begun;hang-all", "s");
     let pid = pid_of(&daemon, "chaos");

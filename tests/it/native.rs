@@ -39,7 +39,7 @@ fn told(text: &str, context: &str) -> (String, String) {
 }
 
 #[test]
-fn a_session_that_its_agent_keeps_outlives_the_process_and_the_daemon() {
+fn native_session_outlives_its_process_and_daemon() {
     let kept = tempfile::tempdir().unwrap();
     let daemon = Place::new(&keeps(kept.path(), "")).start();
     assert_eq!(counted(&daemon), told("1", "new"));
@@ -58,7 +58,7 @@ fn a_session_that_its_agent_keeps_outlives_the_process_and_the_daemon() {
 }
 
 #[test]
-fn an_idle_process_that_holds_no_memory_of_its_own_is_ended() {
+fn idle_process_without_memory_is_ended() {
     let kept = tempfile::tempdir().unwrap();
     let config = keeps(kept.path(), "idle_timeout = \"100ms\"\n");
     let daemon = Place::new(&config).start();
@@ -70,7 +70,7 @@ fn an_idle_process_that_holds_no_memory_of_its_own_is_ended() {
 }
 
 #[test]
-fn a_session_that_its_agent_lost_fails_once_and_then_begins_anew() {
+fn native_session_lost_fails_once_then_begins_anew() {
     let kept = tempfile::tempdir().unwrap();
     let daemon = Place::new(&keeps(kept.path(), "")).start();
     assert_eq!(counted(&daemon), told("1", "new"));
@@ -90,7 +90,7 @@ fn a_session_that_its_agent_lost_fails_once_and_then_begins_anew() {
 }
 
 #[test]
-fn a_chain_and_toolsets_reach_a_worker_that_takes_them_and_end_the_turn_of_one_that_does_not() {
+fn chain_and_toolsets_end_turns_where_not_taken() {
     let worker = chaos_worker();
     let takes = jsonl("takes", &[worker.to_str().unwrap(), "--takes"]);
     let daemon = Daemon::with(&format!(

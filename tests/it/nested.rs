@@ -36,7 +36,7 @@ fn pid(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn its_turns_are_said_aborted_and_its_questions_answered_and_it_lives_on() {
+fn nested_turns_are_said_aborted_and_answered() {
     let (daemon, _inner) = daemon();
     let last = daemon
         .ask(r#"{"prompt":"chaos:say one","session":"main"}"#)
@@ -70,7 +70,7 @@ fn its_turns_are_said_aborted_and_its_questions_answered_and_it_lives_on() {
 }
 
 #[test]
-fn its_sessions_outlive_it_and_one_that_is_closed_begins_anew() {
+fn nested_sessions_outlive_it_until_they_are_closed() {
     let inner = tempfile::tempdir_in("/tmp").unwrap();
     let keep = format!("cat >> {0}/$0; cat {0}/$0", inner.path().display());
     let command = format!("[\"/bin/sh\", \"-c\", {keep:?}, \"{{session}}\"]");
@@ -101,7 +101,7 @@ fn its_sessions_outlive_it_and_one_that_is_closed_begins_anew() {
 }
 
 #[test]
-fn what_it_had_started_ends_with_it_however_it_dies() {
+fn nested_processes_end_however_it_dies() {
     let inner = tempfile::tempdir_in("/tmp").unwrap();
     let (config, tool) = (inner.path().join("config.toml"), inner.path().join("tool"));
     let hang = format!(
@@ -123,7 +123,7 @@ fn what_it_had_started_ends_with_it_however_it_dies() {
 }
 
 #[test]
-fn an_abort_under_the_id_of_a_send_means_that_one() {
+fn abort_by_a_sends_id_means_that_one() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     for (id, session) in [(1, "one"), (2, "two")] {
@@ -148,7 +148,7 @@ fn an_abort_under_the_id_of_a_send_means_that_one() {
 }
 
 #[test]
-fn an_abort_under_the_id_of_a_send_that_has_ended_means_no_other() {
+fn abort_by_an_ended_sends_id_means_none() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     client.send(r#"{"type":"hello","client":"test"}"#);

@@ -42,7 +42,7 @@ fn options(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_command_has_a_manual_page_that_names_its_options() {
+fn manual_pages_name_every_commands_options() {
     let place = Place::new("");
     let dir = pages(&place);
     let read = |page: &str| fs::read_to_string(dir.join(page)).unwrap();
@@ -100,7 +100,7 @@ fn codes(text: &str) -> BTreeSet<u8> {
 }
 
 #[test]
-fn the_pages_that_are_kept_by_hand_say_what_the_help_says_and_no_more() {
+fn manual_pages_by_hand_say_what_help_says() {
     let place = Place::new("");
     let dir = pages(&place);
     for (page, program, inner) in [
@@ -138,7 +138,7 @@ fn the_pages_that_are_kept_by_hand_say_what_the_help_says_and_no_more() {
 }
 
 #[test]
-fn groff_has_nothing_to_say_about_the_manual_pages() {
+fn manual_pages_pass_groff_in_silence() {
     let Some(groff) = needs("groff") else { return };
     let place = Place::new("");
     let dir = pages(&place);

@@ -102,7 +102,7 @@ pub fn text(line: &Value) -> &str {
 }
 
 #[test]
-fn nc_says_hi_to_pi_and_gets_the_models_text() {
+fn pi_answers_nc_with_the_models_text() {
     let Some(nc) = needs("nc") else { return };
     for program in installed() {
         let pi = Pi::start(&program);
@@ -121,7 +121,7 @@ fn nc_says_hi_to_pi_and_gets_the_models_text() {
 }
 
 #[test]
-fn the_second_send_is_served_by_the_same_pi_without_the_firsts_context() {
+fn pi_serves_a_second_send_without_earlier_context() {
     for program in installed() {
         let pi = Pi::start(&program);
         assert_eq!(text(&pi.ask(&json!({"prompt": "one"}))), "echo: one");
@@ -134,7 +134,7 @@ fn the_second_send_is_served_by_the_same_pi_without_the_firsts_context() {
 }
 
 #[test]
-fn a_named_session_goes_on_and_even_after_a_kill() {
+fn pi_session_goes_on_after_its_kill() {
     for program in installed() {
         let pi = Pi::start(&program);
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
@@ -158,7 +158,7 @@ fn a_named_session_goes_on_and_even_after_a_kill() {
 }
 
 #[test]
-fn pi_killed_in_mid_stream_is_one_error_and_the_session_goes_on() {
+fn pi_killed_amid_a_stream_is_one_error() {
     for program in installed() {
         let pi = Pi::start(&program);
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
@@ -183,7 +183,7 @@ fn pi_killed_in_mid_stream_is_one_error_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_named_session_goes_on_after_the_daemon_was_killed() {
+fn pi_session_goes_on_after_the_daemons_kill() {
     for program in installed() {
         let pi = Pi::start(&program);
         let line = |prompt: &str| json!({"prompt": prompt, "session": "main"}).to_string();
@@ -201,7 +201,7 @@ fn a_named_session_goes_on_after_the_daemon_was_killed() {
 }
 
 #[test]
-fn an_abort_in_mid_stream_leaves_the_session_usable() {
+fn pi_aborted_amid_a_stream_stays_usable() {
     for program in installed() {
         let pi = Pi::start(&program);
         let mut client = pi.daemon.connect();
@@ -231,7 +231,7 @@ fn an_abort_in_mid_stream_leaves_the_session_usable() {
 }
 
 #[test]
-fn a_tool_call_is_shown_as_it_happens_and_in_the_trace() {
+fn pi_tool_call_is_shown_and_traced() {
     for program in installed() {
         let pi = Pi::start(&program);
         let lines = pi
@@ -278,7 +278,7 @@ fn many_deltas_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_providers_error_is_an_error_with_a_code() {
+fn pi_provider_error_is_an_error_with_code() {
     for program in installed() {
         let pi = Pi::start(&program);
         for (status, code) in [
@@ -321,7 +321,7 @@ fn without_key_or_model_it_is_agent_auth() {
 }
 
 #[test]
-fn two_prompts_at_once_are_queued_and_neither_is_lost() {
+fn pi_queues_two_prompts_and_loses_neither() {
     for program in installed() {
         let pi = Pi::start(&program);
         // A warm process, and both lines in one write: pi itself would lose the second.
@@ -342,7 +342,7 @@ fn two_prompts_at_once_are_queued_and_neither_is_lost() {
 }
 
 #[test]
-fn an_idle_pi_is_stopped_and_its_session_goes_on_later() {
+fn pi_that_is_idle_stops_and_comes_back() {
     for program in installed() {
         let pi = Pi::with(&program, "idle_timeout = \"1s\"\n");
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));

@@ -19,7 +19,7 @@ export default function (pi) {
 "#;
 
 #[test]
-fn a_word_in_the_middle_of_a_tool_reaches_the_run() {
+fn pi_steering_amid_a_tool_reaches_the_run() {
     for program in installed() {
         let pi = Pi::start(&program);
         let gate = pi.daemon.path("gate");
@@ -54,7 +54,7 @@ fn a_word_in_the_middle_of_a_tool_reaches_the_run() {
 }
 
 #[test]
-fn a_word_that_the_run_never_took_is_not_in_the_next_turn() {
+fn pi_steering_never_taken_is_not_carried_over() {
     for program in installed() {
         let pi = Pi::start(&program);
         pi.ask(&json!({"prompt": "one", "session": "main"}));
@@ -112,7 +112,7 @@ fn a_dialog_of_an_extension_is_answered() {
 }
 
 #[test]
-fn a_session_is_shortened_or_pi_says_why_not_and_it_goes_on() {
+fn pi_compacts_or_says_why_and_goes_on() {
     for program in installed() {
         let pi = Pi::start(&program);
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));

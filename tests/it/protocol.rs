@@ -178,7 +178,7 @@ fn table(heading: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn the_table_of_codes_is_the_list_in_the_code() {
+fn protocol_lists_the_codes_of_the_code() {
     let table = table("9. Codes");
     let listed: Vec<&str> = table.keys().map(String::as_str).collect();
     let mut known: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
@@ -228,7 +228,7 @@ fn requests_of_python_change_what_they_do_here() {
 }
 
 #[test]
-fn every_field_of_a_send_is_in_the_contract() {
+fn protocol_has_every_field_of_a_send() {
     let part = PAGE.split("\n## 4. A send\n").nth(1).unwrap();
     let part = part.split("\n## ").next().unwrap();
     for field in SEND_FIELDS {
@@ -240,7 +240,7 @@ fn every_field_of_a_send_is_in_the_contract() {
 }
 
 #[test]
-fn an_example_that_is_not_true_is_found_out() {
+fn protocol_examples_that_are_untrue_are_found() {
     let found: Value = serde_json::from_str(r#"{"type":"x","n":[1,2],"s":"one two"}"#).unwrap();
     for (pattern, holds) in [
         (r#"{"type":"x",…}"#, true),

@@ -51,7 +51,7 @@ fn whoever_answers_first_lets_the_agent_go_on() {
 }
 
 #[test]
-fn a_secret_reaches_the_agent_and_is_on_no_disk_and_in_no_log() {
+fn question_for_a_secret_leaves_it_nowhere() {
     let daemon = Daemon::start();
     // The script doesn't say it: that would be the agent's own doing.
     let (mut client, question) = start(
@@ -82,7 +82,7 @@ fn a_secret_reaches_the_agent_and_is_on_no_disk_and_in_no_log() {
 }
 
 #[test]
-fn nobody_there_is_no_and_a_client_that_answers_is_there() {
+fn question_with_nobody_there_is_denied() {
     let daemon = Daemon::start();
     let last = chaos(&daemon, "chaos:ask approval");
     assert_eq!(last["text"], "approve=false", "{last:#}");
@@ -99,7 +99,7 @@ fn nobody_there_is_no_and_a_client_that_answers_is_there() {
 }
 
 #[test]
-fn an_abort_and_a_death_close_what_was_asked() {
+fn question_is_closed_by_abort_and_death() {
     let daemon = Daemon::start();
     let (mut client, _) = start(&daemon, "chaos:ask approval", "question");
     daemon.ask(r#"{"type":"abort","session":"main"}"#);
@@ -115,7 +115,7 @@ fn an_abort_and_a_death_close_what_was_asked() {
 }
 
 #[test]
-fn after_a_crash_a_question_is_closed_before_its_turn_ends() {
+fn question_is_closed_before_a_crashed_turn_ends() {
     let daemon = Daemon::start();
     let send = r#"{"type":"send","id":1,"agent":"chaos","text":"chaos:ask approval","on_question":"wait","idempotency_key":"k"}"#;
     let mut client = daemon.connect();
@@ -138,7 +138,7 @@ fn after_a_crash_a_question_is_closed_before_its_turn_ends() {
 }
 
 #[test]
-fn a_running_turn_is_steered_and_one_that_ended_is_not() {
+fn steering_is_for_running_turns_only() {
     let daemon = Daemon::start();
     let (mut client, _) = start(&daemon, "chaos:say first;steered", "message_delta");
     let taken = daemon
@@ -172,7 +172,7 @@ fn a_running_turn_is_steered_and_one_that_ended_is_not() {
 }
 
 #[test]
-fn a_session_is_shortened_between_its_turns_and_its_model_changed() {
+fn compact_and_set_model_come_between_turns() {
     let daemon = Daemon::start();
     let (mut client, _) = start(&daemon, "chaos:say a;sleep-ms 600000", "message_delta");
     let compact = r#"{"type":"compact","session":"main","instructions":"names"}"#;

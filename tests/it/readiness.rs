@@ -80,7 +80,7 @@ impl Alone {
 }
 
 #[test]
-fn a_turn_of_an_agent_that_never_gets_ready_ends_at_its_timeout() {
+fn readiness_that_never_comes_ends_at_the_timeout() {
     let daemon = Daemon::with(MUTE);
     let done = daemon.agentctl(&["send", "--agent", "mute", "--timeout", "1", "hi"]);
     assert_eq!(done.code, Some(124), "{}", done.stderr);
@@ -97,7 +97,7 @@ fn a_turn_of_an_agent_that_never_gets_ready_ends_at_its_timeout() {
 }
 
 #[test]
-fn without_a_daemon_it_ends_at_its_timeout_as_well() {
+fn readiness_without_a_daemon_has_a_timeout_too() {
     let place = Place::new(MUTE);
     let done = place.agentctl(&["send", "--agent", "mute", "--timeout", "1", "hi"]);
     assert_eq!(done.code, Some(124), "{}", done.stderr);
@@ -106,7 +106,7 @@ fn without_a_daemon_it_ends_at_its_timeout_as_well() {
 }
 
 #[test]
-fn a_send_without_a_daemon_that_is_told_to_end_leaves_nothing_behind() {
+fn send_without_a_daemon_leaves_nothing_when_told() {
     let place = Place::new(MUTE);
     let mut alone = Alone::sends(&place, &["--agent", "mute", "hi"]);
     alone.until("accepted");
@@ -117,7 +117,7 @@ fn a_send_without_a_daemon_that_is_told_to_end_leaves_nothing_behind() {
 }
 
 #[test]
-fn one_that_is_killed_takes_a_turn_that_has_not_begun_with_it() {
+fn send_that_is_killed_takes_its_waiting_turn() {
     let place = Place::new(MUTE);
     let mut alone = Alone::sends(&place, &["--agent", "mute", "hi"]);
     alone.until("accepted");
@@ -127,7 +127,7 @@ fn one_that_is_killed_takes_a_turn_that_has_not_begun_with_it() {
 }
 
 #[test]
-fn a_running_turn_without_a_daemon_is_cancelled_by_a_polite_signal() {
+fn send_that_is_signalled_cancels_its_running_turn() {
     let place = Place::new(&Daemon::config(""));
     let mut alone = Alone::sends(&place, &["half [[sleep 600000]]"]);
     alone.until("message_delta");

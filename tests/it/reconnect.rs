@@ -158,7 +158,7 @@ fn kinds(out: &str) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn reconnect_a_queued_turn_is_told_by_the_next_daemon() {
+fn reconnect_tells_a_queued_turn_by_another_daemon() {
     let daemon = ledger_place().start();
     daemon.ask(r#"{"type":"drain","deadline":0}"#);
     let sent = beside(

@@ -222,8 +222,8 @@ fn processes(words: &[&str]) -> Vec<u32> {
 }
 
 #[test]
-fn it_is_installed_again_and_again_and_leaves_nothing() {
-    let Some(machine) = machine("it_is_installed_again_and_again_and_leaves_nothing") else {
+fn service_is_installed_again_and_leaves_nothing() {
+    let Some(machine) = machine("service_is_installed_again_and_leaves_nothing") else {
         return;
     };
     let before = machine.files();
@@ -284,8 +284,8 @@ fn it_is_installed_again_and_again_and_leaves_nothing() {
 }
 
 #[test]
-fn its_units_are_right_and_as_closed_as_they_can_be() {
-    let Some(machine) = machine("its_units_are_right_and_as_closed_as_they_can_be") else {
+fn service_units_are_right_and_closed() {
+    let Some(machine) = machine("service_units_are_right_and_closed") else {
         return;
     };
     agentctl(&["service", "install"]);
@@ -314,8 +314,8 @@ fn its_units_are_right_and_as_closed_as_they_can_be() {
 }
 
 #[test]
-fn a_service_that_was_stopped_starts_at_the_next_connection() {
-    let Some(machine) = machine("a_service_that_was_stopped_starts_at_the_next_connection") else {
+fn service_that_was_stopped_starts_when_connected_to() {
+    let Some(machine) = machine("service_that_was_stopped_starts_when_connected_to") else {
         return;
     };
     let machine = machine.installed();
@@ -357,8 +357,8 @@ fn after_kill_9_the_next_request_is_answered() {
 }
 
 #[test]
-fn a_daemon_that_hangs_is_replaced_and_one_that_works_is_not() {
-    let Some(machine) = machine("a_daemon_that_hangs_is_replaced_and_one_that_works_is_not") else {
+fn service_that_hangs_is_replaced_by_its_watchdog() {
+    let Some(machine) = machine("service_that_hangs_is_replaced_by_its_watchdog") else {
         return;
     };
     machine.drop_in("[Service]\nWatchdogSec=1\n");
@@ -381,8 +381,8 @@ fn a_daemon_that_hangs_is_replaced_and_one_that_works_is_not() {
 }
 
 #[test]
-fn what_waits_is_kept_over_a_restart_and_what_runs_may_end() {
-    let Some(machine) = machine("what_waits_is_kept_over_a_restart_and_what_runs_may_end") else {
+fn service_restart_keeps_what_waits_and_runs() {
+    let Some(machine) = machine("service_restart_keeps_what_waits_and_runs") else {
         return;
     };
     let machine = machine.installed();
@@ -473,9 +473,8 @@ fn a_restart_refuses_no_connection() {
 }
 
 #[test]
-fn what_hides_from_its_worker_is_ended_with_the_workers_group() {
-    let Some(machine) = machine("what_hides_from_its_worker_is_ended_with_the_workers_group")
-    else {
+fn service_ends_what_hides_from_its_worker() {
+    let Some(machine) = machine("service_ends_what_hides_from_its_worker") else {
         return;
     };
     let machine = machine.installed();
@@ -516,7 +515,7 @@ fn a_daemon_by_hand_is_not_run_over() {
 }
 
 #[test]
-fn without_a_service_manager_it_says_how_to_go_on() {
+fn service_without_a_manager_says_what_next() {
     let place = Place::new("");
     for command in ["install", "start", "status", "restart", "uninstall"] {
         let mut agentctl = place.command(AGENTCTL);

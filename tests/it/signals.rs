@@ -69,7 +69,7 @@ fn signals_without_meaning_end_neither_daemon_nor_turn() {
 }
 
 #[test]
-fn signals_that_stop_the_daemon_let_its_turns_end() {
+fn signals_to_stop_let_turns_end() {
     for number in [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGXCPU] {
         let daemon = Daemon::start();
         let (mut client, pid) = a_turn(&daemon, "gate");
@@ -83,7 +83,7 @@ fn signals_that_stop_the_daemon_let_its_turns_end() {
 }
 
 #[test]
-fn signals_ignored_by_the_starter_are_not_by_workers() {
+fn signals_ignored_by_the_starter_reach_workers() {
     let place = Place::new(&Daemon::config(""));
     let mut sh: Command = place.command("/bin/sh");
     // As `nohup`, a script's `&` and a careless launcher leave it.

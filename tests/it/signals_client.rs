@@ -66,7 +66,7 @@ fn ignore_nothing() {
 }
 
 #[test]
-fn signals_that_stop_a_server_end_it_in_order() {
+fn signals_stop_a_server_in_order() {
     let (daemon, Some(_curl)) = (Daemon::start(), needs("curl")) else {
         return;
     };

@@ -78,7 +78,7 @@ impl World {
 }
 
 #[test]
-fn every_command_that_asks_a_daemon_reaches_the_one_there() {
+fn ssh_reaches_the_daemon_there_by_every_command() {
     let Some(world) = World::new() else { return };
     let literal = format!("{}@127.0.0.1:{}", world.mac.user, world.mac.port);
     assert_eq!(world.ok(&["--host", &literal, "send", "hi"]), "hi\n");
@@ -124,7 +124,7 @@ fn every_command_that_asks_a_daemon_reaches_the_one_there() {
 }
 
 #[test]
-fn without_a_daemon_there_it_runs_once_there_and_what_needs_one_says_so() {
+fn ssh_without_a_daemon_there_runs_once_there() {
     let there = Place::new(&Daemon::config(""));
     let Some(mac) = machine(&there) else { return };
     let place = Place::new(&Daemon::config(""));
@@ -150,7 +150,7 @@ fn without_a_daemon_there_it_runs_once_there_and_what_needs_one_says_so() {
 }
 
 #[test]
-fn how_the_daemon_there_is_is_told_apart_as_here() {
+fn ssh_tells_the_daemons_health_as_here() {
     let Some(world) = World::new() else { return };
     let told = |name: &str, code: i32| {
         let said = world.run(&["--host", "mac", "status", "--json"]);
@@ -198,7 +198,7 @@ fn how_the_daemon_there_is_is_told_apart_as_here() {
 }
 
 #[test]
-fn a_machine_that_is_not_reached_is_told_apart_from_one_without_agentctl() {
+fn ssh_tells_unreachable_from_lacking_agentctl() {
     let daemon = Daemon::start();
     let Some(mac) = machine_with(&daemon.place, "/usr/bin:/bin") else {
         return;
@@ -227,7 +227,7 @@ fn a_machine_that_is_not_reached_is_told_apart_from_one_without_agentctl() {
 }
 
 #[test]
-fn a_host_key_that_is_unknown_or_another_one_is_never_accepted() {
+fn ssh_accepts_no_unknown_or_changed_host_key() {
     let Some(world) = World::new() else { return };
     for spoil in [Sshd::change_known_key, Sshd::forget_known_key] {
         spoil(&world.mac);
@@ -249,7 +249,7 @@ fn a_host_key_that_is_unknown_or_another_one_is_never_accepted() {
 }
 
 #[test]
-fn nothing_in_a_target_is_an_option_or_a_command() {
+fn ssh_target_is_never_option_or_command() {
     let Some(world) = World::new() else { return };
     let pwned = world.place.path("pwned");
     let touch = format!("touch {}", pwned.display());
@@ -431,7 +431,7 @@ fn ended(client: &mut Client) -> Option<String> {
 }
 
 #[test]
-fn a_shared_connection_is_used_when_it_is_there() {
+fn ssh_uses_a_shared_connection_that_is_there() {
     let Some(world) = World::new() else { return };
     let mut master = world.mac.ssh(&["-M", "-N", "mac"]);
     let master = master
@@ -489,7 +489,7 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_forwarded_socket_is_the_one_there_and_goes_with_ctrl_c() {
+fn ssh_forwarded_socket_goes_with_ctrl_c() {
     use std::os::unix::fs::PermissionsExt as _;
     let Some(world) = World::new() else { return };
     let mut forwarding = Forwarding::start(&world);
@@ -518,7 +518,7 @@ fn a_forwarded_socket_is_the_one_there_and_goes_with_ctrl_c() {
 }
 
 #[test]
-fn two_that_forward_to_one_path_at_once_are_not_in_each_others_way() {
+fn ssh_forwards_to_one_path_do_not_clash() {
     let Some(world) = World::new() else { return };
     // The first one's ssh begins to listen when the gate is open: until then the path is free.
     let (reached, gate) = (world.place.path("reached"), world.place.path("gate"));
@@ -546,7 +546,7 @@ fn two_that_forward_to_one_path_at_once_are_not_in_each_others_way() {
 }
 
 #[test]
-fn a_forwarding_that_is_killed_leaves_no_ssh_and_the_next_one_takes_its_place() {
+fn ssh_forward_that_is_killed_makes_room() {
     let Some(world) = World::new() else { return };
     let forwarding = Forwarding::start(&world);
     let Forwarding {
@@ -564,7 +564,7 @@ fn a_forwarding_that_is_killed_leaves_no_ssh_and_the_next_one_takes_its_place() 
 }
 
 #[test]
-fn an_agentctl_that_is_killed_leaves_no_ssh_and_its_turn_goes_on() {
+fn ssh_ends_with_agentctl_and_its_turn_stays() {
     let Some(world) = World::new() else { return };
     let words = ["--host", "mac", "send", "--json", "a [[sleep 600000]]"];
     let mut command = here(&world.place, &world.mac, &words);

@@ -75,7 +75,7 @@ fn pipes_files_and_sockets_do_as_well() {
 }
 
 #[test]
-fn a_pipe_that_others_use_too_still_blocks_for_them() {
+fn stdio_pipe_still_blocks_for_its_others() {
     let place = place();
     let (answers, output) = pipe().unwrap();
     let input = asked();
@@ -137,7 +137,7 @@ fn left(fact: &str, run: &mut Reaped) {
 }
 
 #[test]
-fn a_run_that_nobody_reads_ends_with_its_turn_though_its_input_never_does() {
+fn stdio_run_unread_ends_with_its_turn() {
     let place = place();
     let hello = json!({"type": "hello"});
     let gate = place.path("gate");
@@ -177,7 +177,7 @@ fn a_run_that_nobody_reads_ends_with_its_turn_though_its_input_never_does() {
 }
 
 #[test]
-fn a_worker_gets_nothing_that_was_open_when_agentd_was_started() {
+fn stdio_worker_inherits_nothing_that_was_open() {
     let place = place();
     let secret = place.path("secret");
     std::fs::write(&secret, "").unwrap();

@@ -74,7 +74,7 @@ pub fn jsonl(name: &str, command: &[&str]) -> String {
 }
 
 #[test]
-fn a_worker_killed_in_mid_turn_gives_one_error_and_the_next_send_works() {
+fn worker_killed_amid_a_turn_is_one_error() {
     let daemon = Daemon::start();
     let mut client = daemon.connect();
     client.send(r#"{"type":"send","agent":"chaos","session":"s","text":"chaos:stderr-flood 1;say begun;wait-file /nowhere/at/all"}"#);
@@ -111,7 +111,7 @@ fn a_worker_killed_in_mid_turn_gives_one_error_and_the_next_send_works() {
 }
 
 #[test]
-fn an_exit_in_mid_turn_is_told_with_its_code() {
+fn worker_exit_amid_a_turn_tells_its_code() {
     let daemon = Daemon::start();
     for (script, code) in [
         ("chaos:say a;exit 3", "exited with code 3"),
@@ -128,7 +128,7 @@ fn an_exit_in_mid_turn_is_told_with_its_code() {
 }
 
 #[test]
-fn three_early_deaths_are_a_crash_loop_until_somebody_restarts_it() {
+fn worker_dead_early_thrice_is_crash_looped() {
     let place = Place::new("");
     let cured = place.path("cured");
     let script = format!(
@@ -169,7 +169,7 @@ fn three_early_deaths_are_a_crash_loop_until_somebody_restarts_it() {
 }
 
 #[test]
-fn a_worker_that_says_it_is_not_configured_is_not_tried_again() {
+fn worker_that_is_not_configured_is_not_retried() {
     let script = "echo x >> $HOME/starts; echo no-key-here >&2; exit 78";
     let daemon = Place::new(&jsonl("chaos", &["/bin/sh", "-c", script])).start();
     let last = chaos(&daemon, "hi");
@@ -192,7 +192,7 @@ fn a_worker_that_says_it_is_not_configured_is_not_tried_again() {
 }
 
 #[test]
-fn a_program_that_went_away_or_may_not_run_is_named_and_waited_for() {
+fn program_that_went_is_named_and_waited_for() {
     let place = Place::new("");
     let program = place.path("worker");
     std::fs::copy(chaos_worker(), &program).unwrap();
@@ -227,7 +227,7 @@ fn a_program_that_went_away_or_may_not_run_is_named_and_waited_for() {
 }
 
 #[test]
-fn a_program_that_is_not_there_at_start_is_refused_by_name() {
+fn program_missing_at_start_is_refused_by_name() {
     let daemon = Place::new(&jsonl("chaos", &["/nowhere/worker"])).start();
     let refused = daemon.ask(r#"{"agent":"chaos","prompt":"hi"}"#);
     assert_eq!(
@@ -268,7 +268,7 @@ fn the_python_fixture_is_a_worker() {
 }
 
 #[test]
-fn with_retry_auto_a_turn_runs_again_after_its_worker_died() {
+fn retry_auto_runs_a_turn_after_a_death() {
     let daemon = with_marks("").start();
     let gate = daemon.path("gate");
     let text = format!("chaos:ledger;say once;wait-file {}", gate.display());
@@ -292,7 +292,7 @@ fn with_retry_auto_a_turn_runs_again_after_its_worker_died() {
 }
 
 #[test]
-fn the_environment_of_a_worker_is_clean_and_names_the_socket() {
+fn environment_of_a_worker_is_clean() {
     let daemon = Place::new(&Daemon::config(""))
         .start_with(&[("SECRET_TOKEN", "hunter2"), ("SSH_AUTH_SOCK", "/x")]);
     let last = chaos(&daemon, "chaos:env");
@@ -308,7 +308,7 @@ fn the_environment_of_a_worker_is_clean_and_names_the_socket() {
 }
 
 #[test]
-fn sessions_share_a_process_and_keep_their_memories_apart() {
+fn sessions_share_a_process_with_memories_apart() {
     let daemon = Daemon::start();
     assert_eq!(chaos_in(&daemon, "chaos:count", Some("a"))["text"], "1");
     let pid = pid_of(&daemon, "chaos");
@@ -318,7 +318,7 @@ fn sessions_share_a_process_and_keep_their_memories_apart() {
 }
 
 #[test]
-fn a_spare_is_up_before_the_first_send_and_serves_it() {
+fn spare_is_up_and_serves_the_first_send() {
     let place = Place::new("");
     place.configure(&Daemon::config("warm = 1\n"));
     let daemon = place.start();
@@ -332,7 +332,7 @@ fn a_spare_is_up_before_the_first_send_and_serves_it() {
 }
 
 #[test]
-fn a_lost_context_is_said_and_can_be_refused() {
+fn context_that_is_lost_can_be_refused() {
     let daemon = Daemon::start();
     let lines = |fields: Value| {
         let mut line =
@@ -373,7 +373,7 @@ fn a_lost_context_is_said_and_can_be_refused() {
 }
 
 #[test]
-fn no_more_processes_than_allowed_and_the_rest_waits() {
+fn processes_stay_within_their_limit() {
     let worker = chaos_worker();
     let daemon = Place::new(&jsonl(
         "chaos",
@@ -402,7 +402,7 @@ fn no_more_processes_than_allowed_and_the_rest_waits() {
 }
 
 #[test]
-fn what_a_worker_left_behind_goes_when_the_daemon_stops() {
+fn leftovers_of_a_worker_go_with_the_daemon() {
     let daemon = with_marks("").start();
     assert_eq!(
         chaos_in(&daemon, "chaos:setsid;fork-hold;say ok", Some("s"))["text"],
@@ -448,7 +448,7 @@ fn stop_ends_a_process_without_first_thread() {
 }
 
 #[test]
-fn what_a_worker_left_behind_goes_when_the_worker_dies() {
+fn leftovers_of_a_worker_go_at_its_death() {
     let daemon = with_marks("").start();
     let last = chaos(&daemon, "chaos:setsid;fork-hold;exit 1");
     assert_eq!(last["code"], "worker-exited", "{last:#}");
@@ -462,7 +462,7 @@ fn what_a_worker_left_behind_goes_when_the_worker_dies() {
 }
 
 #[test]
-fn a_killed_daemons_workers_are_gone_after_its_restart() {
+fn leftovers_of_a_killed_daemon_go_at_restart() {
     let daemon = with_marks("").start();
     let mut client = daemon.connect();
     client.send(r#"{"type":"send","agent":"chaos","text":"chaos:setsid;fork-hold;ignore-term;say stuck;hang-all"}"#);

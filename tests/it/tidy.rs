@@ -9,6 +9,11 @@ use crate::support::{needs, skipped};
 
 /// A longer file is two files.
 const MOST_LINES: usize = 600;
+/// A longer name of a test is a sentence that nobody reads: "begins with the feature" has to be seen
+/// in a list of them.
+const MOST_WORDS: usize = 8;
+/// Longer ones from before that rule, nearly all of the core: this number goes down, never up.
+const LONG_NAMES: usize = 205;
 /// Directories that hold sources.
 const ROOTS: &[&str] = &["client", "daemon", "tests", "packaging"];
 
@@ -110,8 +115,39 @@ fn no_file_is_too_long() {
     none("these are longer than 600 lines", &wrong);
 }
 
+/// The names of the tests in a text.
+fn tests_in(text: &str) -> impl Iterator<Item = &str> {
+    let marks = ["#[test]", "#[tokio::test"];
+    let mut lines = text.lines().map(str::trim_start);
+    std::iter::from_fn(move || {
+        lines.find(|line| marks.iter().any(|mark| line.starts_with(mark)))?;
+        lines.find_map(|line| {
+            let rest = line.strip_prefix("async ").unwrap_or(line);
+            rest.strip_prefix("fn ")?.split('(').next()
+        })
+    })
+}
+
 #[test]
-fn the_product_never_unwraps_and_nothing_is_left_to_do() {
+fn test_names_have_at_most_eight_words() {
+    let text = "#[test]\n#[cfg(unix)]\nfn a_b() {}\n  #[tokio::test(x)]\n  async fn c() {}\n";
+    assert_eq!(tests_in(text).collect::<Vec<_>>(), ["a_b", "c"]);
+    let mut long = Vec::new();
+    for source in sources() {
+        let names = tests_in(&source.text).filter(|name| name.split('_').count() > MOST_WORDS);
+        long.extend(names.map(|name| format!("{}: {name}", source.path)));
+    }
+    let found = long.len();
+    assert!(
+        found <= LONG_NAMES,
+        "{found} names of tests have more than {MOST_WORDS} words, {LONG_NAMES} had before; one of \
+         these is new:\n{}",
+        long.join("\n")
+    );
+}
+
+#[test]
+fn product_never_unwraps_and_has_nothing_to_do() {
     let mut wrong = Vec::new();
     let all = sources();
     assert!(all.iter().any(|source| source.is_test(&all)));
@@ -169,7 +205,7 @@ fn is_made_up(line: &str) -> bool {
 }
 
 #[test]
-fn each_part_of_the_daemon_uses_only_what_it_may() {
+fn daemon_parts_use_only_what_they_may() {
     let may: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("adapter", &[][..]),
         ("store", &["failpoint"]),
@@ -320,7 +356,7 @@ fn the_core_is_pure() {
 }
 
 #[test]
-fn the_owners_in_the_core_know_neither_the_value_nor_the_rules() {
+fn core_owners_know_neither_value_nor_rules() {
     let owners = ["jobs", "sessions", "pool", "peers", "outbox", "indexes"];
     let mut wrong = Vec::new();
     let mut seen = 0;
@@ -343,7 +379,7 @@ fn the_owners_in_the_core_know_neither_the_value_nor_the_rules() {
 }
 
 #[test]
-fn the_socket_library_is_named_in_two_files_only() {
+fn socket_library_is_named_in_two_files() {
     let all = sources();
     let users: Vec<&str> = all
         .iter()
@@ -362,7 +398,7 @@ fn the_socket_library_is_named_in_two_files_only() {
 }
 
 #[test]
-fn the_version_is_no_more_than_a_year_older_than_the_last_commit() {
+fn version_is_dated_within_the_last_year() {
     let Some(git) = needs("git") else { return };
     let source = root().join("daemon/src/webhook/earliest.rs");
     let source = std::fs::read_to_string(source).unwrap();

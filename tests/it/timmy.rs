@@ -34,7 +34,7 @@ pub(crate) fn turn(daemon: &Daemon, text: &str, more: &Value) -> Value {
 }
 
 #[test]
-fn a_turn_tells_what_it_took_and_whom_it_asked() {
+fn timmy_turn_tells_whom_it_asked_and_cost() {
     let model = MockModel::start();
     let gone = "[providers.gone]\nbase_url = \"http://127.0.0.1:1/v1\"\n";
     let daemon = daemon(&model, gone);
@@ -55,7 +55,7 @@ fn a_turn_tells_what_it_took_and_whom_it_asked() {
 }
 
 #[test]
-fn a_refusal_a_suspicion_of_one_and_who_it_is_are_told_and_kept() {
+fn timmy_keeps_who_it_is_and_its_refusals() {
     let model = MockModel::start();
     let base = &model.base;
     let spoken = format!("[providers.spoken]\nbase_url = \"{base}\"\nwire = \"ollama\"\n");
@@ -99,7 +99,7 @@ fn a_refusal_a_suspicion_of_one_and_who_it_is_are_told_and_kept() {
 }
 
 #[test]
-fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
+fn timmy_session_goes_on_after_two_kills() {
     let model = MockModel::start();
     let daemon = daemon(&model, "");
     let none = json!({});
@@ -127,7 +127,7 @@ fn a_session_goes_on_after_its_process_and_its_daemon_were_killed() {
 }
 
 #[test]
-fn the_key_of_an_own_provider_comes_from_the_daemons_environment_and_nothing_else_does() {
+fn timmy_key_comes_from_the_daemons_environment_alone() {
     let model = MockModel::start();
     let url = &model.url;
     let place = Place::new(&format!(
@@ -158,7 +158,7 @@ fn the_key_of_an_own_provider_comes_from_the_daemons_environment_and_nothing_els
 }
 
 #[test]
-fn a_picture_and_a_text_reach_the_model_and_are_remembered() {
+fn timmy_shows_the_model_pictures_and_texts() {
     let model = MockModel::start();
     let base = &model.base;
     let blind = format!("[providers.blind]\nbase_url = \"{base}\"\nwire = \"deepseek\"\n");
@@ -189,7 +189,7 @@ fn a_picture_and_a_text_reach_the_model_and_are_remembered() {
 }
 
 #[test]
-fn a_model_can_not_write_who_it_is_though_the_workspace_holds_the_configuration() {
+fn timmy_model_can_not_write_its_own_configuration() {
     let model = MockModel::start();
     let place = Place::new("");
     std::fs::create_dir(place.path("work")).unwrap();
@@ -230,7 +230,7 @@ fn toolset_that_timmy_lacks_is_unsupported() {
 }
 
 #[test]
-fn a_conversation_collects_what_it_handed_in_and_nothing_else() {
+fn timmy_collects_what_it_handed_in_only() {
     let model = MockModel::start();
     let daemon = daemon(&model, "");
     let other = json!({"type": "send", "session": "other", "text": "S3CRET", "provider": "echo"});

@@ -33,7 +33,7 @@ fn tools(last: &Value) -> Vec<(bool, String)> {
 }
 
 #[test]
-fn a_tool_of_a_real_mcp_server_answers_and_one_that_is_not_harmless_needs_leave() {
+fn mcp_tool_answers_or_needs_leave() {
     let Some(server) = server("everything") else {
         return;
     };
@@ -79,7 +79,7 @@ net.Server.prototype.listen = function (_port, ...rest) {
 "#;
 
 #[test]
-fn a_real_mcp_server_is_reached_by_its_address() {
+fn mcp_server_is_reached_by_its_address() {
     let Some(server) = server("everything") else {
         return;
     };
@@ -118,7 +118,7 @@ fn a_real_mcp_server_is_reached_by_its_address() {
 }
 
 #[test]
-fn a_real_server_of_files_reads_what_it_was_given_and_writes_nothing_without_leave() {
+fn mcp_files_are_written_with_leave_only() {
     let Some(server) = server("filesystem") else {
         return;
     };
@@ -180,7 +180,7 @@ fn job(daemon: &Daemon, name: &str) -> Value {
 }
 
 #[test]
-fn a_task_goes_to_another_agent_and_its_result_comes_back() {
+fn delegate_gives_a_task_and_gets_its_result() {
     let model = MockModel::start();
     let daemon = with_others(&model);
     let none = json!({});
@@ -211,7 +211,7 @@ fn a_task_goes_to_another_agent_and_its_result_comes_back() {
 }
 
 #[test]
-fn agents_hand_work_on_to_agents_three_levels_deep_and_no_deeper() {
+fn delegate_goes_three_levels_deep_and_no_deeper() {
     let model = MockModel::start();
     let daemon = with_others(&model);
     let mut prompt = "the bottom".to_owned();
@@ -237,7 +237,7 @@ fn agents_hand_work_on_to_agents_three_levels_deep_and_no_deeper() {
 }
 
 #[test]
-fn tasks_that_nobody_waits_for_any_more_end_with_their_turn() {
+fn delegate_ends_its_tasks_with_its_turn() {
     let model = MockModel::start();
     let daemon = with_others(&model);
     let mut client = daemon.connect();

@@ -88,7 +88,7 @@ fn the_launch_agents_are_property_lists() {
 }
 
 #[test]
-fn the_units_for_speech_and_http_are_right_and_closed() {
+fn units_for_speech_and_http_are_closed() {
     let Some(analyze) = needs("systemd-analyze") else {
         return;
     };

@@ -59,7 +59,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn what_a_client_of_0_1_0_asks_is_answered_as_it_was() {
+fn upgrade_answers_old_clients_as_before() {
     let daemon = Daemon::start();
     let mut client = Client::connect(&daemon.place.socket());
     for Exchange { asked, answered } in recorded() {
@@ -155,7 +155,7 @@ fn a_daemon_of_0_1_0_is_understood() {
 }
 
 #[test]
-fn a_daemon_that_says_more_is_understood_and_its_version_is_told() {
+fn upgrade_understands_a_daemon_that_says_more() {
     let place = Place::new("");
     daemon_that(&place, |mut said| {
         let future = json!({"type": "future_event", "id": said["id"], "seq": 1, "why": ["x", 1]});
@@ -188,7 +188,7 @@ fn a_daemon_that_says_more_is_understood_and_its_version_is_told() {
 }
 
 #[test]
-fn a_daemon_of_another_protocol_is_left_alone_and_said_so() {
+fn upgrade_leaves_a_daemon_of_another_protocol_alone() {
     let place = Place::new("");
     daemon_that(&place, |mut said| {
         said["protocol"] = json!(2);

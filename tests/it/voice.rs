@@ -89,7 +89,7 @@ fn told(daemon: &Daemon) -> Vec<String> {
 }
 
 #[test]
-fn what_was_said_is_a_turn_of_main_behind_the_words_that_say_so() {
+fn voice_turn_is_of_main_and_says_so() {
     let Some(world) = World::new() else { return };
     let said = world.say("what is on today\n", &[]);
     let text = format!("{}what is on today", prefix());
@@ -163,7 +163,7 @@ fn a_transcript_is_text_and_executes_nothing_anywhere() {
 }
 
 #[test]
-fn what_is_no_transcript_is_refused_and_nothing_is_sent_or_kept() {
+fn voice_refuses_and_forgets_what_is_no_transcript() {
     let Some(world) = World::new() else { return };
     let long = vec![b'a'; 8 * 1024 + 1];
     for wrong in [&b""[..], b" \n", b"\x1b\x00", b"a\xff", &long] {
@@ -177,7 +177,7 @@ fn what_is_no_transcript_is_refused_and_nothing_is_sent_or_kept() {
 }
 
 #[test]
-fn no_argument_of_any_process_has_what_was_said() {
+fn voice_words_are_in_no_processs_arguments() {
     let Some(world) = World::new() else { return };
     let mark = "speech-9f3c1d";
     let mut command = world.voice(&["forward", "--host", "mac", "--deadline", "20"]);
@@ -203,7 +203,7 @@ fn no_argument_of_any_process_has_what_was_said() {
 }
 
 #[test]
-fn a_key_of_its_own_lets_speech_in_where_no_other_does() {
+fn voice_has_an_ssh_key_of_its_own() {
     let Some(world) = World::new() else { return };
     let only = std::fs::read(world.mac.path("voice.pub")).unwrap();
     std::fs::write(world.mac.path("authorized_keys"), only).unwrap();
@@ -229,7 +229,7 @@ fn a_key_of_its_own_lets_speech_in_where_no_other_does() {
 }
 
 #[test]
-fn what_was_said_while_the_machine_was_down_comes_later_in_order_and_once() {
+fn voice_for_a_machine_down_comes_once_later() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Down);
     for text in ["one", "two", "three"] {
@@ -265,7 +265,7 @@ fn what_was_said_while_the_machine_was_down_comes_later_in_order_and_once() {
 }
 
 #[test]
-fn a_machine_that_is_down_is_in_no_other_ones_way() {
+fn voice_to_others_passes_a_machine_down() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Down);
     world.queue("for later");
@@ -282,7 +282,7 @@ fn a_machine_that_is_down_is_in_no_other_ones_way() {
 }
 
 #[test]
-fn one_utterance_is_one_turn_and_its_name_stands_for_one_text() {
+fn voice_utterance_is_one_turn_for_one_name() {
     let Some(world) = World::new() else { return };
     let said = |text: &str| world.say(text, &["--no-prefix", "--json", "--utterance", "u-1"]);
     let job = |said: &Finished| {
@@ -299,7 +299,7 @@ fn one_utterance_is_one_turn_and_its_name_stands_for_one_text() {
 }
 
 #[test]
-fn an_answer_that_takes_longer_is_accepted_and_named() {
+fn voice_answer_that_takes_longer_is_accepted() {
     let Some(world) = World::new() else { return };
     let slow = "a [[sleep 600000]]";
     let said = world.say(slow, &["--no-prefix", "--deadline", "2"]);
@@ -357,7 +357,7 @@ fn a_check_says_how_far_it_got() {
 }
 
 #[test]
-fn doctor_says_what_waits_and_which_machines_are_reached() {
+fn voice_doctor_tells_what_waits_and_reachable_machines() {
     let Some(world) = World::new() else { return };
     let doctor = |more: &[&str]| -> Vec<String> {
         let mut words = vec!["doctor", "--json"];
@@ -421,7 +421,7 @@ fn a_restart_of_what_serves_there_is_tagged() {
 }
 
 #[test]
-fn without_a_daemon_there_each_waiting_turn_runs_to_its_end() {
+fn voice_without_a_daemon_runs_each_waiting_turn() {
     let there = Place::new(&Daemon::config(""));
     let Some(mac) = machine(&there) else { return };
     let place = Place::new("");
@@ -477,7 +477,7 @@ fn a_restricted_key_is_all_that_speech_needs() {
 }
 
 #[test]
-fn what_failed_without_a_daemon_is_put_aside_and_said() {
+fn voice_failures_without_a_daemon_are_put_aside() {
     let there = Place::new(&Daemon::config(""));
     let Some(mac) = machine(&there) else { return };
     let place = Place::new("");
@@ -496,7 +496,7 @@ fn what_failed_without_a_daemon_is_put_aside_and_said() {
 }
 
 #[test]
-fn who_speaks_slowly_has_the_whole_time_for_the_answer() {
+fn voice_speaking_slowly_leaves_the_answer_its_time() {
     let ours = Daemon::start();
     let script = "(sleep 2; echo slow) | agentctl voice forward --no-prefix --deadline 1.9";
     let mut command = ours.place.command("sh");
@@ -512,7 +512,7 @@ fn who_speaks_slowly_has_the_whole_time_for_the_answer() {
 }
 
 #[test]
-fn what_is_said_too_often_is_refused_before_anything_is_sent() {
+fn voice_said_too_often_is_not_sent() {
     let Some(world) = World::new() else { return };
     let say = |id: &str| {
         let more = ["--no-prefix", "--per-minute", "2", "--utterance", id];

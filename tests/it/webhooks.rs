@@ -215,7 +215,7 @@ fn a_receiver_hears_of_every_kind_of_end() {
 }
 
 #[test]
-fn a_receiver_that_was_down_is_told_when_it_is_back() {
+fn webhook_receiver_that_was_down_is_told_later() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
     let address = listener.local_addr().unwrap();
@@ -241,7 +241,7 @@ fn a_receiver_that_was_down_is_told_when_it_is_back() {
 }
 
 #[test]
-fn a_failed_delivery_goes_out_again_when_asked_under_its_id() {
+fn webhook_that_failed_is_replayed_under_its_id() {
     let hook = Hook::new();
     let daemon = Daemon::start();
     add(&daemon.place, &hook.url());
@@ -372,7 +372,7 @@ fn nobody_is_called_where_nobody_may_be() {
 }
 
 #[test]
-fn a_secret_and_a_token_in_a_url_are_in_no_log_and_the_secret_in_no_store() {
+fn webhook_secrets_are_in_no_log_or_store() {
     let hook = Hook::new();
     let place = Place::new(&Daemon::config(""));
     let secret = add(&place, &hook.url());
@@ -395,7 +395,7 @@ fn a_secret_and_a_token_in_a_url_are_in_no_log_and_the_secret_in_no_store() {
 }
 
 #[test]
-fn a_file_that_others_can_read_is_told_and_nothing_is_lost() {
+fn webhook_file_open_to_others_is_told() {
     let hook = Hook::new();
     let daemon = Daemon::start();
     add(&daemon.place, &hook.url());
@@ -420,7 +420,7 @@ fn a_file_that_others_can_read_is_told_and_nothing_is_lost() {
 }
 
 #[test]
-fn an_answer_that_a_killed_daemon_did_not_note_means_the_same_id_again_and_then_never() {
+fn webhook_unnoted_answer_means_one_more_delivery() {
     let hook = Hook::new();
     let daemon = Daemon::start();
     add(&daemon.place, &hook.url());
@@ -448,7 +448,7 @@ fn an_answer_that_a_killed_daemon_did_not_note_means_the_same_id_again_and_then_
 const KILLS: usize = 20;
 
 #[test]
-fn every_end_is_told_through_kills_under_one_id_and_signed() {
+fn every_end_is_told_through_kills_and_signed() {
     let kills = std::env::var("AGENTD_TEST_KILLS").ok();
     let kills = kills.map_or(KILLS, |text| text.parse().expect("a number"));
     let hook = Hook::new();

@@ -38,7 +38,7 @@ fn ids(pages: &Finished) -> Vec<String> {
 }
 
 #[test]
-fn all_of_them_can_be_seen_and_sent_again_or_those_of_one_receiver() {
+fn webhooks_dead_are_seen_and_sent_again() {
     let hook = Hook::new();
     let daemon = given_up(&hook).start();
     let list = |words: &[&str]| {

@@ -133,9 +133,9 @@ fn answer(packet: &[u8], names: &mut Names) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_a_name_leads_to_is_asked_once_checked_and_kept() {
+fn webhook_name_is_resolved_once_checked_and_kept() {
     if std::env::var_os(INSIDE).is_none() {
-        run_inside("webhooks_names::what_a_name_leads_to_is_asked_once_checked_and_kept");
+        run_inside("webhooks_names::webhook_name_is_resolved_once_checked_and_kept");
         return;
     }
     let here = Ipv4Addr::LOCALHOST;

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrecy_leaves_no_core_and_nothing_to_look_into() {
+    fn secrecy_leaves_no_core_and_no_memory_readable() {
         let (_, hard) = getrlimit(Resource::RLIMIT_CORE).unwrap();
         hide_memory();
         let soft = if hard == 0 { hard } else { NONE };

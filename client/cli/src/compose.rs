@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_directory_is_asked_for_and_the_current_one_only_offered() {
+    fn directory_is_asked_for_or_offered() {
         let made = |cwd| {
             let how = HowArgs::default();
             send_of("hi".to_owned(), &args(cwd), Mode::Queue, &how).unwrap()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_prompt_or_an_object_that_goes_before_the_options() {
+    fn line_of_dispatch_is_a_prompt_or_object() {
         let common = Send {
             agent: Some("pi".to_owned()),
             cwd_if_new: Some("/here".to_owned()),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named_with_what_may_have_been_meant() {
+    fn line_that_is_wrong_names_what_was_meant() {
         let wrong = |input: &str| sends_of_lines(input, &Send::default()).unwrap_err();
         assert_eq!(
             wrong("ok\n{\"prompt\":\"a\",\"sesion\":\"x\"}"),

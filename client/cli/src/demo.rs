@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_demo_says_where_it_was_served_and_what_came_back() {
+    fn demo_says_where_it_was_served() {
         let json = r#"{"type":"message_end","job":"j1","text":"echo: hi","served_by":"daemon"}"#;
         let Line::MessageEnd(end) = serde_json::from_str(json).unwrap() else {
             panic!("not an end");

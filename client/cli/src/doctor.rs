@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_is_a_safe_line_and_its_remedy_stands_below_it() {
+    fn finding_is_a_safe_line_above_its_remedy() {
         let findings = [
             Finding::ok("disk", "3 GiB"),
             Finding::fixed("files", "now 0600"),

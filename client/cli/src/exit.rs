@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_code_has_its_exit_code_refused_and_accepted() {
+    fn exit_code_is_known_for_each_error_code() {
         use Exit::{
             Configuration as C, Failed as F, Refused as R, Timeout as T, Unknown as X,
             Unreachable as D, Usage as U,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_one_shot_that_did_not_get_ready_says_by_its_code_why() {
+    fn exit_of_an_unready_one_shot_says_why() {
         for (code, exit) in [
             (Some(74), Exit::Refused),
             (Some(78), Exit::Configuration),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_somebody_else_cancelled_or_the_model_refused_is_not_done() {
+    fn exit_of_a_cancelled_or_refused_turn_fails() {
         let line = |json: &str| serde_json::from_str::<Line>(json).unwrap();
         let exit = |json: &str| of_line(&line(json));
         assert_eq!(
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_result_is_1_and_a_missing_one_124() {
+    fn exit_of_results_is_1_or_124() {
         let done = serde_json::json!({"type": "message_end", "job": "j1"});
         let failed = serde_json::json!({"type": "error", "job": "j2"});
         let exit = |results: &[&Value], pending: &[u64], wait| {

@@ -231,7 +231,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn the_socket_is_beside_our_own_under_the_name_of_the_machine() {
+    fn socket_is_beside_ours_under_the_machines_name() {
         let beside = |target: &str| {
             let path = beside(
                 Path::new("/run/agentd/agentd.sock"),

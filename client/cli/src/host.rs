@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_a_daemon_goes_there_and_what_is_done_here_does_not() {
+    fn host_gets_what_is_asked_of_a_daemon() {
         let there = Ok(Some(PathBuf::from("ssh://me@mac:2222")));
         for words in [
             "status",

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_of_the_kind_that_is_asked_for() {
+    fn answer_is_of_the_kind_asked_for() {
         assert_eq!(
             answered("--approve", "approval").unwrap().approve,
             Some(true)

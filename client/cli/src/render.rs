@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_a_sentence_three_facts_and_a_table() {
+    fn status_is_a_sentence_facts_and_a_table() {
         let Line::Status(answer) = line(STATUS) else {
             panic!("not a status");
         };
@@ -541,7 +541,7 @@ hermes        acp   -        -      looked-for  -        no: `hermes` is not on 
     }
 
     #[test]
-    fn a_result_is_its_text_or_why_there_is_none() {
+    fn result_is_its_text_or_its_error() {
         let shown = |json: &str| result(&serde_json::from_str(json).unwrap());
         assert_eq!(
             shown(r#"{"type":"message_end","job":"j1","stop":"end_turn","text":"hi\n"}"#),

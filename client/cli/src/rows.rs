@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_a_table_and_labels_a_column_when_there_are_some() {
+    fn jobs_are_a_table_with_labels_if_any() {
         let plain = r#"{"job":"j2","session":"s2","agent":"pi","state":"failed","attempt":1,"preview":"two\nlines","accepted_at":"2026-11-21T18:58:00Z","code":"timeout"}"#;
         let labelled = r#"{"job":"j1","session":"main","agent":"pi","state":"queued","attempt":0,"preview":"one","labels":{"run":"7"},"accepted_at":"2026-11-21T18:00:00Z","start_at":"2026-11-21T20:00:00Z"}"#;
         let rows = |lines: &[&str]| -> Vec<JobRow> {
@@ -236,7 +236,7 @@ q1        j1   main     choice  in 9 min  where to? (a, b)
     }
 
     #[test]
-    fn a_turn_is_what_was_asked_what_was_said_and_how_it_ended() {
+    fn turn_is_its_question_answer_and_end() {
         let row = r#"{"job":"j1","state":"failed","accepted_at":"2026-11-21T18:00:00Z","text":"a\nb","messages":[{"message":0,"text":"so\u001b far","truncated":true}],"final":{"type":"error","code":"timeout","error":"too long"}}"#;
         assert_eq!(
             turn(&serde_json::from_str(row).unwrap(), now()),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_is_the_text_and_a_blank_one_is_none() {
+    fn text_is_an_argument_that_is_not_blank() {
         assert_eq!(text_of(Some("hi")).unwrap().as_deref(), Some("hi"));
         assert_eq!(text_of(Some(" ")).unwrap(), None);
     }

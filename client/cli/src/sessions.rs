@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_is_split_at_its_first_slash_unless_the_provider_is_given() {
+    fn model_is_split_at_its_first_slash_alone() {
         let split = |provider: Option<&str>, model| {
             let (provider, model) = split_model(provider.map(str::to_owned), model);
             (provider.unwrap_or_default(), model)

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_message_starts_a_line_and_the_end_adds_only_what_is_missing() {
+    fn stream_starts_messages_on_lines_and_completes_ends() {
         let mut view = TextView::default();
         assert_eq!(view.delta(0, 0, "one"), "one");
         assert_eq!(view.delta(1, 0, "tw"), "\ntw");
@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_deltas_is_the_whole_text_and_nothing_is_nothing() {
+    fn stream_without_deltas_is_the_whole_text() {
         assert_eq!(TextView::default().end("all\n"), "all\n");
         assert_eq!(TextView::default().end("all"), "all\n");
         assert_eq!(TextView::default().end(""), "");
     }
 
     #[test]
-    fn an_end_that_differs_is_printed_whole_on_its_own_line() {
+    fn stream_end_that_differs_is_printed_whole() {
         let mut view = TextView::default();
         let _printed = view.delta(0, 0, "draft");
         assert_eq!(view.end("final"), "\nfinal\n");

@@ -307,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn text_is_taken_as_it_is_and_nothing_is_no_answer() {
+    fn terminal_takes_text_literally_and_nothing_as_none() {
         let text = |line| parse(&question("secret"), line).ok()?.text;
         assert_eq!(text(" pass word "), Some(Private(" pass word ".to_owned())));
         assert_eq!(text(""), None);
     }
 
     #[test]
-    fn a_prompt_is_safe_and_says_what_to_type() {
+    fn terminal_prompt_is_safe_and_says_what_fits() {
         let size = Size {
             columns: 80,
             rows: 24,

@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_in_the_providers_word_where_there_is_one() {
+    fn refusal_is_told_in_the_providers_word() {
         for (line, said) in [
             (
                 r#"{"refusal":"content_filter"}"#,
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn the_retry_command_is_the_same_command_with_its_key() {
+    fn retry_command_is_the_same_with_its_key() {
         assert_eq!(
             retried(&["/bin/agentctl", "--socket", "/s", "send", "it's me"]),
             r#"agentctl --socket /s send --idempotency-key k1 "it's me""#

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn small_costs_are_not_nothing_and_unknown_ones_are_told() {
+    fn usage_shows_small_costs_and_unknown_ones() {
         let sum = |usd, cost_unknown| Sum {
             usd,
             cost_unknown,

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_was_made_is_the_time_that_was_meant() {
+    fn time_that_was_made_is_what_was_meant() {
         for seconds in [
             0,
             951_782_399,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_a_time_or_a_span_from_now() {
+    fn start_is_a_time_or_a_span() {
         let given = "2026-11-21T19:00:00+01:00";
         assert_eq!(start_at(given).as_deref(), Ok(given));
         let soon = start_at("2h").unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_has_a_key_and_a_value_that_may_be_empty() {
+    fn label_has_a_key_and_perhaps_a_value() {
         assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert!(label("a=").is_ok() && label("=a").is_err() && label("a").is_err());
     }

@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_leads_to_the_daemon_that_was_asked() {
+    fn hint_leads_to_the_daemon_that_was_asked() {
         assert_eq!(option(None), "");
         assert_eq!(option(Some(Path::new("ssh://me@mac"))), "--host me@mac ");
         assert_eq!(option(Some(Path::new("/a b/s"))), "--socket '/a b/s' ");

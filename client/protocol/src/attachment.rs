@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_is_a_path_or_a_type_and_its_content() {
+    fn attachment_is_a_path_or_content_of_type() {
         for fine in [
             "[]",
             r#"[{"path":"/tmp/a b"}]"#,

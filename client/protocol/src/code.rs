@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_from_a_newer_peer_is_unknown_not_an_error() {
+    fn code_from_a_newer_peer_is_unknown() {
         assert_eq!(
             serde_json::from_str::<Code>("\"from-the-future\"").unwrap(),
             Code::Unknown

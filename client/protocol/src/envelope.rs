@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_envelope_names_the_request_and_keeps_the_id_as_written() {
+    fn envelope_names_the_request_and_keeps_its_id() {
         for (line, kind, typed, id) in [
             (r#"{"type":"ping","id":1.0}"#, "ping", true, Some("1.0")),
             (r#"{"prompt":"hi","id":null}"#, "send", false, Some("null")),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_has_its_own_code_and_keeps_the_id_where_it_can() {
+    fn envelope_of_a_bad_line_keeps_its_id() {
         let long = format!(r#"{{"type":"ping","id":"{}"}}"#, "x".repeat(MAX_ID));
         for (line, code, id) in [
             (&b"\xff"[..], Code::BadUtf8, None),

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
+    fn frame_of_the_limit_passes_and_no_longer() {
         let line = |n: usize, end: &str| [vec![b'x'; n], end.as_bytes().to_vec()].concat();
         for end in ["\n", "\r\n"] {
             let (frames, _) = all(8, &[&line(8, end)]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_vanish_and_the_unterminated_rest_is_kept_apart() {
+    fn frame_is_never_blank_and_its_rest_kept() {
         let (frames, rest) = all(80, &[b"\n \t\r\n{}\r\n\n{\"a\":1}"]);
         assert_eq!(frames, [Frame::Line(b"{}".to_vec())]);
         assert_eq!(rest, Some(b"{\"a\":1}".to_vec()));
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_do_not_depend_on_how_the_bytes_were_cut(
+        fn frames_do_not_depend_on_how_bytes_come(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b'a'), Just(b' '), any::<u8>()], 0..200),
             cuts in proptest::collection::vec(1usize..20, 0..200),
         ) {

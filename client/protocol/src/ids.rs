@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_id_is_j_and_a_number_and_nothing_else() {
+    fn job_id_is_j_and_a_number_only() {
         assert_eq!("j41".parse(), Ok(JobId(41)));
         for bad in [
             "",

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_its_name_and_a_stranger_finds_none() {
+    fn nearest_is_a_slip_and_never_a_stranger() {
         let known = ["send", "status", "session", "toolsets"];
         assert_eq!(nearest("sned", known), Some("send"));
         assert_eq!(nearest("toolset", known), Some("toolsets"));

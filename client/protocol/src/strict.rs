@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_strict_json_is_refused_with_its_reason() {
+    fn strict_refuses_other_json_with_its_reason() {
         let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert_eq!(
             check(r#"{"a":[1,-2,3.5e3,null,true,"\ud83d\ude00"],"b":{"a":1}}"#),

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_bodies_together_have_so_much_room_and_small_ones_always_have() {
+    async fn body_room_is_shared_but_for_small_ones() {
         let room = Semaphore::new(TOGETHER_KIB);
         let text = |length: usize| format!("{{}}{}", " ".repeat(length - 2));
         let mut kept = Vec::new();

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_restricts_is_insisted_on_and_each_turn_has_a_key() {
+    fn dispatch_insists_on_restrictions_and_keys_each_turn() {
         let mut jobs = turns(
             r#"{"prompt":"a","tools":["x"],"callback_url":"https://a.example/b","timeout":30}"#,
         )

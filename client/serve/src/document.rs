@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_every_operation_and_every_schema_that_it_names() {
+    fn document_has_every_operation_and_its_schemas() {
         let document: Value = serde_json::from_str(&document()).unwrap();
         for one in Operation::ALL {
             let method = one.method().as_str().to_ascii_lowercase();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_has_the_lines_type_and_number_and_not_our_id() {
+    fn event_has_the_lines_type_and_number() {
         let line = br#"{"type":"note","id":3,"seq":7,"text":"a\nb"}"#;
         let told = event(&Received::parse(line), "e1");
         assert_eq!(
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_what_was_sent_as_an_id() {
+    fn cursor_is_what_was_sent_as_id() {
         let asked = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("last-event-id", text.parse().unwrap());

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_compared_as_it_is_in_the_file_now() {
+    fn guard_compares_the_token_with_the_file_now() {
         let dir = tempfile::tempdir().unwrap();
         let guard = guard(&dir, &[]);
         let asked = |value: &str| {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_and_says_so_before_the_token_counts() {
+    fn guard_wants_json_before_the_token_counts() {
         let dir = tempfile::tempdir().unwrap();
         let guard = guard(&dir, &[]);
         for (kind, expected) in [

@@ -313,7 +313,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn a_reader_that_takes_nothing_is_gone_after_a_while_and_one_that_reads_stays() {
+    async fn reader_that_takes_nothing_is_cut_off() {
         let patience = Patience {
             stalled: SHORT,
             ..PATIENCE
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_on_which_nothing_more_is_asked_is_closed() {
+    async fn connection_is_closed_when_nothing_more_is_asked() {
         let patience = Patience {
             head: SHORT,
             ..PATIENCE

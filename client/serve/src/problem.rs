@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_outcome_says_with_which_keys_to_ask_again() {
+    fn problem_of_an_unknown_outcome_names_the_keys() {
         let lost = RequestError::Unknown {
             lost: LostError::Ended,
             keys: vec!["k".to_owned()],

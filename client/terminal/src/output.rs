@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_sentence_and_a_hint_without_full_stops() {
+    fn error_is_sentence_and_hint_without_full_stops() {
         assert_eq!(
             error_text("the session is busy.", Some("wait, or use `--mode queue`.")),
             "error: the session is busy\nhint: wait, or use `--mode queue`\n"

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_set_says_nothing_within_one_run() {
+    fn clock_that_was_set_says_nothing_within_runs() {
         let Some(now) = Moment::now() else {
             return;
         };

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_before_a_transcript_are_these_and_no_others() {
+    fn words_before_a_transcript_are_these_only() {
         assert_eq!(
             prefixed("Ann's Mac", "what is on today"),
             "User talked via voice recognition on Ann's Mac - repeat prompt first + remember some words might be incorrectly transcribed.\n\nwhat is on today"

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_allowed_in_a_minute_and_one_again_is_none() {
+    fn rate_allows_some_a_minute_and_no_more() {
         let dir = tempfile::tempdir().unwrap();
         let now = 1_000_000_000;
         let allows = |id: &str, at: i64| allows(dir.path(), id, 2, at).unwrap();

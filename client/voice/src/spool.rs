@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn they_wait_in_the_order_they_were_said_though_the_clock_was_set_back() {
+    fn spool_keeps_the_order_though_clocks_go_back() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         let ahead = format!("{:020}", now_ms() + 3_600_000);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_readable_file_is_told_and_keeps_no_other_waiting() {
+    fn spool_tells_unreadable_files_and_delays_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         let new = dir.path().join("spool/new");
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn machines_are_those_that_were_talked_to_and_those_that_something_waits_for() {
+    async fn spool_names_machines_talked_to_or_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         assert!(spool.machines().unwrap().is_empty());
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_spool_says_so_and_keeps_what_it_has() {
+    fn spool_that_is_full_keeps_what_it_has() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         for number in 0..MAX_WAITING {
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_aside_is_kept_up_to_a_number() {
+    fn spool_puts_aside_up_to_a_number() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
         for number in 0..MAX_OLD {

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_a_line_shows_what_it_is() {
+    fn object_is_known_by_how_it_begins() {
         let shows = |line: &str, name: &str, value| shows(line.as_bytes(), name, &value);
         let line = r#"{ "type" : "result", "id":55,"n":{"id":"t1"},"text":"xx"#;
         assert!(shows(line, "type", "result".into()));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_object_is_read_and_a_field_of_another_type_is_absent() {
+    fn object_field_of_another_type_is_absent() {
         for line in [
             &b"null"[..],
             b"[1]",

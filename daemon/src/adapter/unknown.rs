@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_between_turns_is_told_once_to_the_next_one() {
+    fn unknown_news_between_turns_is_told_once() {
         let mut unknown = Unknown::default();
         assert_eq!(unknown.said("it", "early", None), None);
         assert_eq!(unknown.said("it", "early", Some(TurnId(1))), None);

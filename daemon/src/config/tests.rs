@@ -62,7 +62,7 @@ fn found(config: &Config, look: &HostEnv, name: &str) -> (Agent, Option<AgentCon
 }
 
 #[test]
-fn the_documented_example_is_read_and_no_file_means_the_defaults() {
+fn configuration_documented_is_read_or_its_defaults() {
     let config = parse(
         r#"
 default_agent = "pi"
@@ -119,7 +119,7 @@ command = ["mcp"]
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
+fn configuration_key_unknown_names_line_and_nearest() {
     for (text, expected) in [
         (
             "\ndefault_agnet = 'pi'",
@@ -139,7 +139,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
 }
 
 #[test]
-fn a_wrong_value_is_refused_with_what_was_found_and_expected() {
+fn configuration_value_wrong_says_what_is_expected() {
     for (text, expected) in [
         (
             "default_agent = 1",
@@ -179,7 +179,7 @@ fn a_wrong_value_is_refused_with_what_was_found_and_expected() {
 }
 
 #[test]
-fn a_time_is_written_with_its_unit_or_in_seconds() {
+fn time_has_its_unit_or_is_in_seconds() {
     for (text, expected) in [
         ("'10m'", 600_000),
         ("'90s'", 90_000),
@@ -197,7 +197,7 @@ fn a_time_is_written_with_its_unit_or_in_seconds() {
 }
 
 #[test]
-fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
+fn program_by_bare_name_is_of_path_only() {
     let dir = TempDir::new().unwrap();
     let there = program(dir.path(), "tool");
     let mut look = HostEnv {
@@ -224,7 +224,7 @@ fn a_bare_name_is_looked_up_on_path_but_never_in_a_relative_directory() {
 }
 
 #[test]
-fn timmy_is_there_wherever_its_program_is_and_says_for_itself_what_it_lacks() {
+fn timmy_is_there_and_says_what_it_lacks() {
     let dir = TempDir::new().unwrap();
     let timmy = program(dir.path(), "timmy");
     let look = HostEnv {
@@ -247,7 +247,7 @@ fn timmy_is_there_wherever_its_program_is_and_says_for_itself_what_it_lacks() {
 }
 
 #[test]
-fn secrets_are_read_from_a_private_file_only_and_shown_by_name_only() {
+fn secrets_are_read_privately_and_never_shown() {
     let dir = TempDir::new().unwrap();
     let env = dir.path().join("env");
     let file = dir.path().join("config.toml");
@@ -293,7 +293,7 @@ fn secrets_are_read_from_a_private_file_only_and_shown_by_name_only() {
 }
 
 #[test]
-fn retention_is_read_and_shown_and_a_wrong_one_is_refused() {
+fn retention_is_read_shown_and_checked() {
     let shown = |config: &Config| {
         let shown = config.show();
         let value = |key: &str| shown.iter().find(|one| one.key == key).unwrap().clone();
@@ -332,7 +332,7 @@ fn retention_is_read_and_shown_and_a_wrong_one_is_refused() {
 }
 
 #[test]
-fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
+fn warnings_name_the_key_and_no_value() {
     let text = "[agents.x]\nkind = 'jsonl'\ncommand = ['/x', '{model}']\nenv = { OPENAI_API_KEY = 's3cret', A = 'sk-s3cret', MAX_TOKENS = '9' }\n[agents.y]\nkind = 'exec'\ncommand = ['/y', '{model}']";
     let config = parse(text).unwrap();
     let told: Vec<String> = config.agents["x"]
@@ -363,7 +363,7 @@ fn what_was_most_likely_not_meant_is_read_and_told_without_the_value() {
 }
 
 #[test]
-fn only_what_is_called_a_secret_passes_as_a_key_of_a_provider() {
+fn provider_key_is_only_what_names_a_secret() {
     let keys = |table: &str| {
         parse(&format!("[providers]\n{table}"))
             .unwrap()
@@ -387,7 +387,7 @@ fn only_what_is_called_a_secret_passes_as_a_key_of_a_provider() {
 }
 
 #[test]
-fn openclaw_with_arguments_of_ones_own_is_read_as_its_preset() {
+fn openclaw_with_own_arguments_has_its_preset() {
     let text = "[agents.local]\nkind = \"exec\"\ncommand = [\"/x/openclaw\", \"agent\", \"--local\", \"--json\"]\n\
                 [agents.plain]\nkind = \"exec\"\ncommand = [\"/x/openclaw\", \"agent\"]\n\
                 [agents.said]\nkind = \"exec\"\noutput = \"text\"\ncommand = [\"/x/openclaw\", \"--json\"]\n";

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_hangs_has_no_file_of_ours_and_nobody_waits_for_it() {
+    async fn apart_child_that_hangs_holds_nothing_of_ours() {
         let (mut reader, writer) = io::pipe().unwrap();
         let apart = start(no_program(), Keeps::Nothing, hang).unwrap();
         drop(writer);

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unified_group_is_found_among_the_old_ones() {
+    fn cgroup_unified_is_found_among_old_ones() {
         let hybrid = "9:name=systemd:/x\n4:memory:/y\n0::/user.slice/agentd.service\n";
         assert_eq!(unified(hybrid), Some("user.slice/agentd.service"));
         assert_eq!(unified("0::/\n"), Some(""));

@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_is_known_by_its_real_path_however_it_is_written() {
+    async fn directory_is_known_by_its_real_path() {
         let dir = tempfile::tempdir().unwrap();
         let real = std::fs::canonicalize(dir.path()).unwrap();
         std::fs::create_dir(real.join("proj")).unwrap();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_who_ask_for_one_directory_together_ask_once() {
+    async fn directory_that_many_ask_for_is_asked_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
         let answers: Vec<Answer> = (0..100).map(|_| asked(&path)).collect();
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn directories_of_local_disks_are_known_without_a_child() {
+    fn directory_of_a_local_disk_needs_no_child() {
         let mounts = "22 1 8:1 / / rw - ext4 /dev/a rw\n\
              30 22 0:30 / /mnt rw,nosuid shared:1 - fuse.sshfs x rw\n";
         assert_eq!(kind_of("22", mounts), Some("ext4"));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_directory_makes_its_mount_silent_and_nothing_else() {
+    fn directory_that_is_silent_silences_its_mount_only() {
         let mounts = "22 1 8:1 / / rw - ext4 /dev/a rw\n\
              30 22 0:30 / /mnt/my\\040disk rw - fuse x rw\n\
              31 22 0:31 / /mnt rw - tmpfs x rw\n";

@@ -520,7 +520,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn files_are_the_same_for_a_child_and_for_this_process() {
+    async fn files_are_the_same_to_a_child() {
         let dir = tempfile::tempdir().unwrap();
         let real = std::fs::canonicalize(dir.path()).unwrap();
         let path = |name: &str| real.join(name);

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_lives_as_long_as_it_holds_its_lock() {
+    fn instance_lives_while_it_holds_its_lock() {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
         let id = instance.id().to_owned();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_nobody_locks_is_a_dead_instance_with_its_records() {
+    fn instance_without_a_lock_is_dead_with_records() {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
         let spawn = SpawnRecord {

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_started_with_a_mark_keeps_it_whatever_it_does_and_nobody_else_has_it() {
+    fn limit_mark_stays_with_what_was_started() {
         let mark = LimitMark::new("1-2-aa", "3.4");
         assert_eq!(LimitMark::on(std::process::id()), None);
         let script = "env -i setsid sh -c 'ulimit -n 64; cat /proc/self/limits'";

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_daemon_is_told_who_the_first_is() {
+    fn lock_tells_the_second_daemon_of_the_first() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("daemon.lock");
         let mut first = Lock::take(&path, Path::new("/a/long/way/to/the.sock")).unwrap();

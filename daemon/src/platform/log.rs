@@ -214,7 +214,7 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn a_level_or_directives_are_read_and_nonsense_counts_as_the_usual() {
+    fn log_level_that_is_nonsense_is_the_usual() {
         let shows = |wanted: &str, target: &str, level: &Level| {
             filter(wanted, "info").would_enable(target, level)
         };
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_level_is_read_more_strictly_than_the_variable() {
+    fn log_level_that_is_new_is_read_strictly() {
         for level in ["debug", "off", "warn,agentd_daemon::store=debug", "INFO"] {
             assert!(read(level).is_ok(), "{level}");
         }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_reads_has_no_room_in_the_end() {
+    fn log_pipe_unread_is_full_in_the_end() {
         let (_reader, mut writer) = io::pipe().unwrap();
         let mut lines = 0;
         while has_room(&writer) {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_used_only_when_this_very_stream_leads_there() {
+    fn journal_is_used_where_this_stream_leads() {
         assert!(is_stream("8:42", 8, 42));
         assert!(!is_stream("8:42", 8, 43));
         assert!(!is_stream("", 8, 42));

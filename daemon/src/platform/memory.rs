@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_looked_at_when_much_was_let_go() {
+    async fn memory_is_looked_at_after_much_was_freed() {
         let rung = || async { tokio::time::timeout(QUIET, MUCH.notified()).await.is_ok() };
         let_go(WORTH_A_LOOK - 1);
         assert!(!rung().await);

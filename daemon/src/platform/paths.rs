@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_may_be_as_long_as_the_kernel_takes_and_no_longer() {
+    fn socket_path_is_as_long_as_kernels_take() {
         for (os, limit) in [(Os::Linux, 107), (Os::MacOs, 103)] {
             let path = |bytes: usize| PathBuf::from(format!("/{}", "x".repeat(bytes - 1)));
             assert!(check_socket_length(&path(limit), os).is_ok());
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn our_directory_is_made_and_repaired_and_a_link_or_a_shared_one_is_refused() {
+    fn runtime_directory_is_repaired_and_links_are_refused() {
         let dir = tempfile::TempDir::new().unwrap();
         let ours = dir.path().join("a/b");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_knows_its_start_its_memory_and_its_line() {
+    fn process_knows_its_start_memory_and_line() {
         let pid = std::process::id();
         assert!(start_time(pid).is_some());
         assert!(rss_bytes().unwrap() > 1024 * 1024);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_just_becoming_another_program_is_ended_too() {
+    fn process_becoming_another_program_is_ended_too() {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
         let mut missed = 0;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_dead_instance_left_is_ended_with_that_of_the_last_one() {
+    fn leftovers_of_earlier_dead_instances_are_ended_too() {
         let dir = tempfile::TempDir::new().unwrap();
         let dead = |name: &str| {
             // Or a test of the worker's takes it for what another process left here.
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_marked_or_recorded_is_ended_and_nothing_else() {
+    fn leftovers_are_what_is_marked_or_recorded() {
         let dir = tempfile::TempDir::new().unwrap();
         let instance = Instance::create(dir.path()).unwrap();
         let mut marked_one = spawn(Some(instance.id()));

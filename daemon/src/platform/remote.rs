@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_file_systems_are_known_and_local_ones_are_not_named() {
+    fn remote_file_systems_are_told_from_local_ones() {
         // tmpfs, ext4, xfs, btrfs, overlay, zfs
         for local in [
             0x0102_1994,

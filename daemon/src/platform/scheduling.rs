@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_are_there_have_short_slices_and_what_they_start_has_not() {
+    fn scheduling_slices_are_for_threads_and_not_inherited() {
         let usual = std::thread::spawn(|| attributes_of(0).unwrap()).join();
         let usual = usual.unwrap().sched_runtime;
         shorten();

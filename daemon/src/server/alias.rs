@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_nothing_and_our_own_dead_link_are_touched() {
+    fn alias_touches_nothing_but_its_dead_link() {
         let left = |found| matches!(judge(found), Action::LeaveAlone(_));
         assert_eq!(judge(AliasTarget::Nothing), Action::Create);
         assert_eq!(judge(AliasTarget::Link(Leads::Here)), Action::Keep);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_link_is_made_made_again_when_aged_away_and_removed() {
+    fn alias_is_made_again_when_aged_away() {
         let place = place();
         for _ in 0..2 {
             place.alias.check().unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_our_link_is_left_as_it_is() {
+    fn alias_that_is_not_ours_is_kept() {
         let place = place();
         fs::write(&place.alias.path, "mine").unwrap();
         let warning = place.alias.check().unwrap_err();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_another_living_socket_is_left_alone_and_one_to_ours_by_another_name_is_kept() {
+    fn alias_to_another_living_socket_is_left_alone() {
         let place = place();
         let other = place.dir.path().join("other.sock");
         let living = UnixListener::bind(&other).unwrap();

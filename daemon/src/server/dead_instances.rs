@@ -108,7 +108,7 @@ mod tests {
     use crate::platform::instance::Instance;
 
     #[tokio::test]
-    async fn an_instance_that_dies_later_is_told_once_and_a_living_one_never() {
+    async fn dead_instance_is_told_once_and_living_never() {
         let dir = tempfile::tempdir().expect("a directory");
         let own = Instance::create(dir.path()).expect("our file");
         let (inbox, mut events) = mpsc::channel(8);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_instance_is_not_told_dead_while_nobody_can_look() {
+    async fn dead_instance_is_not_told_while_unseen() {
         let dir = tempfile::tempdir().expect("a directory");
         let own = Instance::create(dir.path()).expect("our file");
         let living = Instance::create(dir.path()).expect("another");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_holder_kept_that_was_gone_before_the_first_look_is_told_until_it_is_taken() {
+    async fn dead_holders_leftovers_are_told_until_taken() {
         let (_store, left) = watch::channel(behind("left", "never-seen"));
         assert_eq!(
             told(left, 2).await,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_living_holder_keeps_is_left_alone_and_told_when_the_store_names_another() {
+    async fn living_holders_leftovers_are_left_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let own = Instance::create(dir.path()).expect("our file");
         let living = Instance::create(dir.path()).expect("another");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_in_pieces_until_there_is_enough_and_used_before_the_file_grows() {
+    fn room_is_made_and_used_in_pieces() {
         let dir = tempfile::TempDir::new().unwrap();
         let (conn, path, mut pages) = database(dir.path());
         let mut room = Room::of(&path);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_room_is_found_without_whoever_wrote_it() {
+    fn room_is_found_behind_an_unknown_writers_log() {
         let dir = tempfile::TempDir::new().unwrap();
         let (conn, path, pages) = database(dir.path());
         Room::of(&path).make(&conn, pages);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_somebody_who_writes_none_is_made_until_the_log_is_another() {
+    fn room_is_not_made_beside_another_writer() {
         let dir = tempfile::TempDir::new().unwrap();
         let (conn, path, pages) = database(dir.path());
         let other = schema::reopen(&path).unwrap();

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_can_be_done_about_it() {
+    fn trouble_says_what_can_be_done() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentd.db");
         let kind = |code| match refused(&path, code) {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_holds_any_more_names_nobody() {
+    fn trouble_names_nobody_without_a_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentd.db");
         fs::write(&path, "").unwrap();

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_that_knows_its_date_believes_no_clock_before_it() {
+    fn earliest_time_is_that_of_the_build() {
         let day = 24 * 60 * 60;
         let later = VERSION_MS / 1000 + 100 * day;
         let built = earliest(Some(&later.to_string()));

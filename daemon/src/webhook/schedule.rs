@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_delivery_is_tried_ten_times_in_about_a_day() {
+    fn delivery_is_tried_ten_times_a_day() {
         let mut now = 1_000_000;
         let mut waits = Vec::new();
         for attempts in 1..=10 {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_network_goes_on_for_a_week_and_then_gives_up() {
+    fn delivery_without_network_ends_after_a_week() {
         let (created, minutes, week) = (1_000_000, 5 * 60 * 1000, 7 * 24 * 60 * 60 * 1000);
         let after = |attempts, now| outcome("evt_1", attempts, Verdict::NoNetwork, created, now);
         for now in [created, created + week - 1, created - week + 1] {
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_next_attempt_is_later_and_within_a_day_and_a_bit(
+        fn delivery_comes_next_within_about_a_day(
             id in "evt_[0-9a-f]{1,32}",
             attempts in 0_u32..20,
             asked in proptest::option::of(any::<u64>()),

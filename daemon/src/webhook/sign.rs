@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn the_vectors_that_receivers_are_tested_with_are_what_is_signed() {
+    fn signature_agrees_with_the_receivers_vectors() {
         let file = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../tests/fixtures/webhooks/signatures.json"

@@ -314,7 +314,7 @@ fn a_delivery_is_signed_and_taken_once() {
 }
 
 #[test]
-fn a_receiver_that_fails_gets_ten_attempts_under_one_id_and_then_none() {
+fn receiver_that_fails_gets_ten_attempts_and_none() {
     let receiver = Receiving::saying("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n");
     let mut post = Post::new(post::system());
     let secret = post.allow(&receiver.url, true);
@@ -340,7 +340,7 @@ fn a_receiver_that_fails_gets_ten_attempts_under_one_id_and_then_none() {
 }
 
 #[test]
-fn each_way_to_fail_is_told_and_tried_again() {
+fn failure_of_each_kind_is_tried_again() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = format!("http://{}", closed.local_addr().unwrap());
     drop(closed);
@@ -384,7 +384,7 @@ fn each_way_to_fail_is_told_and_tried_again() {
 }
 
 #[test]
-fn a_long_answer_is_not_read_to_its_end() {
+fn answer_that_is_long_is_not_read_through() {
     let sent = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sent);
     let receiver = Receiving::new(Box::new(move |stream, _| {
@@ -428,7 +428,7 @@ fn an_answer_counts_whatever_its_body_does() {
 }
 
 #[test]
-fn nobody_there_any_more_ends_it_and_a_time_to_come_back_is_kept() {
+fn receiver_gone_ends_it_and_busy_delays_it() {
     let gone = Receiving::saying("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n");
     let mut post = Post::new(post::system());
     post.allow(&gone.url, true);
@@ -451,7 +451,7 @@ fn nobody_there_any_more_ends_it_and_a_time_to_come_back_is_kept() {
 }
 
 #[test]
-fn what_ended_last_is_told_before_the_daemon_leaves() {
+fn delivery_of_the_last_end_precedes_leaving() {
     let receiver = Receiving::saying(ok());
     let mut post = Post::new(post::system());
     post.allow(&receiver.url, true);
@@ -463,7 +463,7 @@ fn what_ended_last_is_told_before_the_daemon_leaves() {
 }
 
 #[test]
-fn an_answer_that_got_lost_means_the_same_id_again() {
+fn delivery_with_a_lost_answer_repeats_its_id() {
     let receiver = Receiving::new(Box::new(|stream, number| {
         if number > 0 {
             let _gone = stream.write_all(ok().as_bytes());
@@ -483,7 +483,7 @@ fn an_answer_that_got_lost_means_the_same_id_again() {
 }
 
 #[test]
-fn a_secret_that_is_rotated_signs_beside_the_old_one() {
+fn secret_that_is_rotated_signs_beside_the_old() {
     let receiver = Receiving::saying(ok());
     let mut post = Post::new(post::system());
     let old = post.allow(&receiver.url, true);
@@ -496,7 +496,7 @@ fn a_secret_that_is_rotated_signs_beside_the_old_one() {
 }
 
 #[test]
-fn nothing_is_signed_while_the_clock_is_wrong_or_after_its_endpoint_is_gone() {
+fn nothing_is_signed_by_a_wrong_clock() {
     let receiver = Receiving::saying(ok());
     let mut post = Post::new(post::system());
     post.allow(&receiver.url, true);

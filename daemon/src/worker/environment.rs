@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_agent_gets_its_own_key_and_all_get_the_way_to_the_network() {
+    fn environment_has_an_agents_own_key_and_network() {
         let own = env(&[
             ("ANTHROPIC_API_KEY", "of claude"),
             ("OPENAI_API_KEY", "of codex"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn path_leads_to_no_current_directory_and_last_to_the_programs_own() {
+    fn path_leads_last_to_the_programs_own() {
         let path = |path: &str, program: &str| {
             let env = common(&env(&[("PATH", path)]), &agent(Kind::Acp, program));
             env[OsStr::new("PATH")].clone()

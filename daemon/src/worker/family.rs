@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_name_with_parentheses_and_spaces_does_not_confuse_the_table() {
+    fn process_name_with_parentheses_confuses_no_table() {
         let rest = "0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 553579 9666560";
         let pid = Pid::from_raw;
         let process = parse(pid(7), &format!("7 (a) Z (b) S 1 5 6 {rest}")).unwrap();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_a_child_has_started_is_below_it_and_the_rest_of_the_machine_is_not() {
+    fn family_is_what_a_child_has_started() {
         let mut shell = std::process::Command::new("/bin/sh");
         shell.args(["-c", "/bin/sleep 60 & echo; wait"]);
         let mut shell = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();

@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_without_a_limit_is_known_by_its_environment() {
+    fn process_without_a_limit_has_its_environments_mark() {
         let mark = SpawnTag {
             instance: "1-2-3".to_owned(),
             worker: "4.5".to_owned(),

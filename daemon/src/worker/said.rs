@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_of_any_shape_is_cut_to_something_printable() {
+    fn version_is_cut_to_something_printable() {
         let long = "x".repeat(500);
         for (printed, expected) in [
             ("2.1.329 (Claude Code)\n", Some("2.1.329")),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_a_failure_are_one_bounded_line() {
+    fn failures_words_are_one_bounded_line() {
         let words = |stdout: &str, stderr: &str| {
             let printed = Printed {
                 stdout: stdout.into(),

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_keeps_the_end_and_nothing_beyond_its_limit() {
+    fn tail_keeps_the_end_within_its_limit() {
         let mut tail = Tail::default();
         for round in 0..10_000 {
             tail.push_line(format!("line {round}").as_bytes());

@@ -255,7 +255,7 @@ fn lives(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_printed_comes_before_the_exit_and_commands_reach_standard_input() {
+async fn output_comes_before_exit_and_commands_reach_input() {
     let mut running = Setup::sh("echo hello; read a; echo got $a; exit 7").start();
     assert!(matches!(running.next().await, Event::Spawned { .. }));
     running.command(ProcessCommand::Tell(WorkerCommand::Cancel {
@@ -270,7 +270,7 @@ async fn what_is_printed_comes_before_the_exit_and_commands_reach_standard_input
 }
 
 #[tokio::test]
-async fn a_grandchild_that_holds_standard_output_dies_with_its_leader() {
+async fn grandchild_that_holds_output_dies_with_its_leader() {
     let begun = Instant::now();
     let mut running = Setup::sh("sleep 300 & echo $!; exit 0").start();
     let end = running.end().await;
@@ -280,7 +280,7 @@ async fn a_grandchild_that_holds_standard_output_dies_with_its_leader() {
 }
 
 #[tokio::test]
-async fn a_process_that_left_the_group_is_found_by_its_mark() {
+async fn process_outside_its_group_has_its_mark() {
     for script in [
         "setsid sh -c 'echo $$ .; exec sleep 300' & read never",
         "setsid sh -c 'sleep 300 & echo $! .; exit' & read never",
@@ -298,7 +298,7 @@ async fn a_process_that_left_the_group_is_found_by_its_mark() {
 }
 
 #[tokio::test]
-async fn the_ladder_ends_a_process_that_ignores_the_first_two_rungs() {
+async fn process_that_ignores_signals_is_ended_by_rungs() {
     let script = "trap 'echo term' TERM; echo up; while :; do sleep 0.05; done";
     let mut running = Setup::sh(script).start();
     running.says("up").await;
@@ -310,7 +310,7 @@ async fn the_ladder_ends_a_process_that_ignores_the_first_two_rungs() {
 }
 
 #[tokio::test]
-async fn asking_closes_standard_input_after_what_was_to_be_written() {
+async fn asking_closes_standard_input_behind_the_writes() {
     let mut running = Setup::argv(&["/bin/cat"]).start();
     running.command(ProcessCommand::Tell(WorkerCommand::Cancel {
         turn: TurnId(1),
@@ -329,7 +329,7 @@ async fn a_stopped_process_hears_sigterm() {
 }
 
 #[tokio::test]
-async fn an_owner_that_drops_the_orders_kills_the_process() {
+async fn process_is_killed_when_its_owner_goes() {
     let mut running = Setup::sh("echo up; sleep 300").start();
     running.says("up").await;
     let (commands, _) = mpsc::channel(1);
@@ -338,7 +338,7 @@ async fn an_owner_that_drops_the_orders_kills_the_process() {
 }
 
 #[tokio::test]
-async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
+async fn flood_waits_for_the_owner_and_orders_pass() {
     let mut setup = Setup::argv(&["/usr/bin/yes", "0123456789"]);
     setup.room = 2;
     let mut running = setup.start();
@@ -351,7 +351,7 @@ async fn a_flood_waits_for_the_owner_and_orders_still_get_through() {
 }
 
 #[tokio::test]
-async fn of_standard_error_the_end_is_kept_and_log_lines_go_there_too() {
+async fn standard_error_keeps_its_end_and_log_lines() {
     let script = "echo '[log]'; read a; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done; exit 3";
     let mut running = Setup::sh(script).start();
     running.command(ProcessCommand::End(StopStage::Ask));
@@ -374,7 +374,7 @@ async fn of_standard_error_the_end_is_kept_and_log_lines_go_there_too() {
 }
 
 #[tokio::test]
-async fn the_environment_is_what_was_allowed_and_nothing_else() {
+async fn environment_is_what_was_allowed_only() {
     let end = Setup::argv(&["/usr/bin/env", "-0"]);
     let mut running = Setup {
         framing: Framing::Raw,
@@ -405,7 +405,7 @@ async fn the_environment_is_what_was_allowed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn signals_and_limits_are_those_of_a_fresh_process() {
+async fn signals_and_limits_are_a_fresh_processs() {
     use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
     let script = "grep -E 'Sig(Blk|Ign)' /proc/self/status; ulimit -Sn";
     // As a script's `&`, `nohup` and others leave it.
@@ -433,7 +433,7 @@ async fn signals_and_limits_are_those_of_a_fresh_process() {
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_run_is_missing_and_a_missing_directory_is_named() {
+async fn program_missing_is_told_from_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let plain = dir.path().join("plain");
     std::fs::write(&plain, "not a program").unwrap();
@@ -479,7 +479,7 @@ async fn an_unknown_agent_is_refused_for_good() {
 }
 
 #[tokio::test]
-async fn an_unterminated_last_line_counts_only_if_it_is_a_whole_object() {
+async fn line_unterminated_counts_if_a_whole_object() {
     let end = Setup::sh(r#"printf 'a\n{"type":"x"}'"#).start().end().await;
     assert_eq!(
         (end.text.as_str(), end.tail.as_str()),
@@ -493,7 +493,7 @@ async fn an_unterminated_last_line_counts_only_if_it_is_a_whole_object() {
 }
 
 #[tokio::test]
-async fn a_text_given_at_the_start_is_written_and_standard_input_closed() {
+async fn text_given_at_start_closes_standard_input() {
     let text = vec![b'x'; 1024 * 1024];
     let mut setup = Setup::argv(&["/usr/bin/wc", "-c"]);
     setup.stdin = Some(text.clone());
@@ -506,7 +506,7 @@ async fn a_text_given_at_the_start_is_written_and_standard_input_closed() {
 }
 
 #[tokio::test]
-async fn a_filter_of_a_large_text_writes_while_it_reads() {
+async fn filter_of_a_large_text_writes_while_reading() {
     // Line by line, as what is heard loses its ends of lines here.
     let text = b"0123456789abcde\n".repeat(256 * 1024);
     let mut setup = Setup::argv(&["/bin/cat"]);
@@ -515,7 +515,7 @@ async fn a_filter_of_a_large_text_writes_while_it_reads() {
 }
 
 #[tokio::test]
-async fn a_process_that_closes_its_input_and_stays_is_stuck() {
+async fn process_that_closes_its_input_is_stuck() {
     let mut running = Setup::sh("exec <&-; echo up; sleep 300").start();
     running.says("up").await;
     let question = "x".to_owned();
@@ -534,7 +534,7 @@ async fn a_process_that_closes_its_input_and_stays_is_stuck() {
 }
 
 #[tokio::test]
-async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
+async fn process_that_does_not_read_is_stuck() {
     let mut running = Setup::sh("echo up; sleep 300").start();
     running.says("up").await;
     let question = "x".repeat(1024 * 1024);
@@ -552,7 +552,7 @@ async fn a_process_that_does_not_read_is_stuck_after_ten_seconds() {
 }
 
 #[tokio::test]
-async fn a_process_that_was_idle_for_long_takes_what_it_is_told() {
+async fn process_that_was_idle_takes_what_comes() {
     let mut running = Setup::sh("echo up; while read a; do echo $a; done").start();
     running.says("up").await;
     // Which of two that are ready comes first is drawn: once would be luck.
@@ -571,7 +571,7 @@ async fn a_process_that_was_idle_for_long_takes_what_it_is_told() {
 }
 
 #[tokio::test]
-async fn an_over_long_line_is_skipped_with_a_note() {
+async fn line_over_the_limit_is_skipped_and_noted() {
     let line = "head -c 16777300 /dev/zero | tr '\\0' x; echo;";
     let script = format!("{line} echo -n 'end '; {line} echo after");
     let mut running = Setup::sh(&script).start();

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_one_form_or_the_other() {
+    fn command_line_is_one_form_or_another() {
         let accepted = |line: &str| Args::try_parse_from(line.split(' ')).is_ok();
         for line in [
             "timmy --rpc",

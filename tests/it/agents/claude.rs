@@ -129,7 +129,7 @@ fn an_approval_says_what_is_about_to_run() {
 }
 
 #[test]
-fn a_choice_is_a_question_and_its_answer_reaches_the_model() {
+fn question_of_choices_is_answered_to_the_model() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
         let option = |label: &str| json!({"label": label, "description": format!("it is {label}")});
@@ -158,7 +158,7 @@ fn a_choice_is_a_question_and_its_answer_reaches_the_model() {
 }
 
 #[test]
-fn a_word_in_the_middle_of_a_tool_reaches_the_run() {
+fn steering_amid_a_tool_reaches_the_run() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
         let gate = scene.daemon.path("gate");
@@ -188,7 +188,7 @@ fn a_word_in_the_middle_of_a_tool_reaches_the_run() {
 }
 
 #[test]
-fn a_word_to_a_cancelled_run_is_not_in_the_next_turn() {
+fn steering_a_cancelled_run_is_not_carried_over() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
         let mut client = begin(&scene, "[[hang]]");

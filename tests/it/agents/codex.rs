@@ -107,7 +107,7 @@ fn tell(scene: &Scene, line: &Value) -> Value {
 }
 
 #[test]
-fn what_a_question_shows_is_what_runs_and_the_cost_is_not_invented() {
+fn question_shows_what_runs_without_invented_cost() {
     for (driven, scene) in scenes() {
         let mut client = begin(&scene, "[[bash=echo from-the-tool]]");
         let question = client.until("question").pop().unwrap();
@@ -135,7 +135,7 @@ fn what_a_question_shows_is_what_runs_and_the_cost_is_not_invented() {
 }
 
 #[test]
-fn a_turn_that_is_aborted_while_it_asks_leaves_no_question_and_no_process_behind() {
+fn abort_amid_a_question_leaves_nothing_behind() {
     for (driven, scene) in scenes() {
         let mut client = begin(&scene, "[[bash=echo never]]");
         client.until("question");
@@ -154,7 +154,7 @@ fn a_turn_that_is_aborted_while_it_asks_leaves_no_question_and_no_process_behind
 }
 
 #[test]
-fn a_word_reaches_the_turn_and_one_that_it_never_took_is_not_in_the_next() {
+fn steering_reaches_its_turn_or_none() {
     for (driven, scene) in scenes() {
         // Codex stops the message for it.
         let mut client = begin(&scene, "[[hang]]");
@@ -223,7 +223,7 @@ fn a_session_whose_thread_is_gone_says_so() {
 }
 
 #[test]
-fn an_unknown_provider_is_an_error_at_once_and_the_configuration_stays_as_it_was() {
+fn provider_unknown_fails_and_keeps_the_configuration() {
     for (_, scene) in scenes() {
         let file = scene.daemon.path("codex").join("config.toml");
         let before = std::fs::read(&file).unwrap();
@@ -259,7 +259,7 @@ fn a_first_turn_that_is_killed_is_remembered() {
 }
 
 #[test]
-fn a_command_ends_with_its_turn_when_that_is_aborted() {
+fn abort_ends_a_command_with_its_turn() {
     for (driven, scene) in scenes() {
         let file = scene.daemon.path("tool-pid");
         let prompt = format!(

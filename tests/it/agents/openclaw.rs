@@ -79,7 +79,7 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
 suite!();
 
 #[test]
-fn an_answer_has_its_model_its_provider_and_its_tokens() {
+fn answer_has_its_model_provider_and_tokens() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
         let last = scene.ask("hello");

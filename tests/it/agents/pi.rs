@@ -120,7 +120,7 @@ fn the_thinking_level_that_counts_is_told() {
 }
 
 #[test]
-fn a_provider_that_is_not_there_fails_its_turn_at_once_and_no_other() {
+fn provider_missing_fails_its_own_turn_only() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
         scene.ask("one");

@@ -51,7 +51,7 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
 suite!();
 
 #[test]
-fn a_command_outside_the_sandbox_waits_for_leave_and_is_denied_when_nobody_is_there() {
+fn sandbox_denies_a_command_outside_when_nobody_answers() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
         let file = scene.daemon.path("made-outside");

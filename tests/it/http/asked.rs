@@ -8,7 +8,7 @@ use super::{Http, jobs, served};
 use crate::support::{Daemon, Place, wait_for};
 
 #[test]
-fn a_turn_is_handed_in_waited_for_and_read_again() {
+fn http_turn_is_handed_in_and_read_again() {
     let Some((_daemon, http)) = served() else {
         return;
     };
@@ -45,7 +45,7 @@ fn a_turn_is_handed_in_waited_for_and_read_again() {
 }
 
 #[test]
-fn several_turns_are_accepted_together_or_not_at_all() {
+fn http_turns_are_accepted_all_or_none() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -180,7 +180,7 @@ fn events(http: &Http, job: &str, after: Option<&str>) -> (u16, Vec<(String, Str
 }
 
 #[test]
-fn a_jobs_lines_come_as_events_and_go_on_behind_the_last_that_was_read() {
+fn http_events_go_on_behind_the_last_read() {
     let Some((_daemon, http)) = served() else {
         return;
     };
@@ -218,7 +218,7 @@ fn a_jobs_lines_come_as_events_and_go_on_behind_the_last_that_was_read() {
 }
 
 #[test]
-fn a_stream_is_live_and_a_job_is_cancelled_under_it() {
+fn http_stream_is_live_and_its_job_cancelled() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -324,7 +324,7 @@ fn an_agents_question_is_answered() {
 }
 
 #[test]
-fn what_goes_with_a_turn_is_content_and_a_callback_is_the_daemons() {
+fn http_turn_takes_content_and_a_callback() {
     let Some((_daemon, http)) = served() else {
         return;
     };
@@ -347,7 +347,7 @@ fn what_goes_with_a_turn_is_content_and_a_callback_is_the_daemons() {
 }
 
 #[test]
-fn a_page_that_is_allowed_may_ask_and_the_name_of_a_proxy_is_a_host() {
+fn http_page_and_proxy_that_are_allowed_ask() {
     if crate::support::needs("curl").is_none() {
         return;
     }
@@ -380,7 +380,7 @@ fn a_page_that_is_allowed_may_ask_and_the_name_of_a_proxy_is_a_host() {
 }
 
 #[test]
-fn what_would_be_open_to_others_is_not_served() {
+fn http_is_not_served_openly_to_others() {
     let place = Place::new("");
     for (words, code, said) in [
         (&["--listen", "0.0.0.0:0"][..], 78, "other machines reach"),

@@ -11,7 +11,7 @@ use super::{Answer, Http, rest, served};
 use crate::support::{Daemon, Place, kill, needs, wait_for};
 
 #[test]
-fn without_a_daemon_it_says_so_and_with_the_next_one_it_goes_on() {
+fn http_goes_on_with_the_next_daemon() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -123,7 +123,7 @@ fn lost_each_time(listener: &UnixListener, said: &[Said]) -> Value {
 }
 
 #[test]
-fn what_was_accepted_is_told_even_if_the_daemon_is_lost_or_hangs_before_the_result() {
+fn http_accepted_turn_is_told_though_daemon_lost() {
     let Some((_place, listener, http)) = in_front_of_nobody() else {
         return;
     };
@@ -156,7 +156,7 @@ fn what_was_accepted_is_told_even_if_the_daemon_is_lost_or_hangs_before_the_resu
 }
 
 #[test]
-fn an_unknown_outcome_is_told_with_the_keys_to_ask_again() {
+fn http_unknown_outcome_is_told_with_its_keys() {
     let Some((_place, listener, http)) = in_front_of_nobody() else {
         return;
     };
@@ -189,7 +189,7 @@ fn an_unknown_outcome_is_told_with_the_keys_to_ask_again() {
 }
 
 #[test]
-fn another_token_counts_at_once_on_connections_that_are_open_too() {
+fn http_token_that_changed_counts_at_once() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -277,7 +277,7 @@ fn heard(reader: &mut impl BufRead, until: &str) -> (String, String) {
 }
 
 #[test]
-fn a_stream_that_a_dying_daemon_cuts_is_not_whole_and_goes_on_with_the_next_one() {
+fn http_stream_cut_by_death_is_not_whole() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -325,7 +325,7 @@ fn a_stream_that_a_dying_daemon_cuts_is_not_whole_and_goes_on_with_the_next_one(
 }
 
 #[test]
-fn it_ends_when_told_and_what_waits_is_answered() {
+fn http_server_that_is_stopped_answers_what_waits() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -363,7 +363,7 @@ fn it_ends_when_told_and_what_waits_is_answered() {
 }
 
 #[test]
-fn neither_the_token_nor_what_is_asked_is_logged_or_in_an_argument() {
+fn http_logs_neither_token_nor_questions() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -384,7 +384,7 @@ fn neither_the_token_nor_what_is_asked_is_logged_or_in_an_argument() {
 }
 
 #[test]
-fn whoever_does_not_read_its_log_does_not_stop_it() {
+fn http_is_not_stopped_by_an_unread_log() {
     if needs("curl").is_none() {
         return;
     }

@@ -187,7 +187,7 @@ fn without_the_token_nothing_is_said() {
 }
 
 #[test]
-fn a_body_that_is_not_what_it_has_to_be_is_refused() {
+fn http_body_of_another_shape_is_refused() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -238,7 +238,7 @@ fn a_body_that_is_not_what_it_has_to_be_is_refused() {
 }
 
 #[test]
-fn a_path_or_a_query_that_is_not_what_it_has_to_be_is_refused() {
+fn http_path_or_query_misshapen_is_refused() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -292,7 +292,7 @@ fn a_path_or_a_query_that_is_not_what_it_has_to_be_is_refused() {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_not_read() {
+fn http_body_too_long_is_not_read() {
     let Some((daemon, http)) = served() else {
         return;
     };
@@ -454,7 +454,7 @@ fn requests_on_one_connection_are_answered_in_order() {
 }
 
 #[test]
-fn a_head_that_is_too_long_or_never_ends_is_cut_off_and_others_are_served() {
+fn http_head_too_long_or_unending_is_cut() {
     let Some((_daemon, http)) = served() else {
         return;
     };

@@ -50,10 +50,8 @@ fn says(prompt: &str) -> String {
 }
 
 #[test]
-fn it_is_there_after_logging_out_and_in_and_its_log_is_in_the_journal() {
-    let Some(machine) =
-        machine("home::it_is_there_after_logging_out_and_in_and_its_log_is_in_the_journal")
-    else {
+fn service_outlives_a_logout_with_its_journal() {
+    let Some(machine) = machine("home::service_outlives_a_logout_with_its_journal") else {
         return;
     };
     let machine = machine.installed();
@@ -92,10 +90,8 @@ fn it_is_there_after_logging_out_and_in_and_its_log_is_in_the_journal() {
 }
 
 #[test]
-fn a_program_that_was_replaced_serves_after_a_restart_that_refuses_nobody() {
-    let Some(machine) =
-        machine("home::a_program_that_was_replaced_serves_after_a_restart_that_refuses_nobody")
-    else {
+fn service_with_a_replaced_program_refuses_nobody() {
+    let Some(machine) = machine("home::service_with_a_replaced_program_refuses_nobody") else {
         return;
     };
     let bin = home().join("bin");
@@ -154,9 +150,8 @@ fn a_program_that_was_replaced_serves_after_a_restart_that_refuses_nobody() {
 }
 
 #[test]
-fn a_daemon_whose_disk_hangs_is_replaced_and_keeps_its_jobs() {
-    let Some(machine) = machine("home::a_daemon_whose_disk_hangs_is_replaced_and_keeps_its_jobs")
-    else {
+fn service_on_a_hung_disk_keeps_its_jobs() {
+    let Some(machine) = machine("home::service_on_a_hung_disk_keeps_its_jobs") else {
         return;
     };
     let Some(strace) = needs("strace") else {
@@ -222,10 +217,8 @@ fn a_daemon_whose_disk_hangs_is_replaced_and_keeps_its_jobs() {
 }
 
 #[test]
-fn its_state_is_told_to_programs_and_what_was_changed_by_hand_is_kept() {
-    let Some(machine) =
-        machine("home::its_state_is_told_to_programs_and_what_was_changed_by_hand_is_kept")
-    else {
+fn service_state_is_told_and_hand_edits_kept() {
+    let Some(machine) = machine("home::service_state_is_told_and_hand_edits_kept") else {
         return;
     };
     let status = || -> (Option<i32>, Value) {
@@ -292,8 +285,8 @@ fn its_state_is_told_to_programs_and_what_was_changed_by_hand_is_kept() {
 }
 
 #[test]
-fn what_is_said_in_one_account_reaches_the_agent_of_another() {
-    let test = "home::what_is_said_in_one_account_reaches_the_agent_of_another";
+fn speech_of_one_account_reaches_anothers_agent() {
+    let test = "home::speech_of_one_account_reaches_anothers_agent";
     let Some(_machine) = machine_with(test, &["--other"], &[]) else {
         return;
     };
@@ -363,10 +356,8 @@ fn what_is_said_in_one_account_reaches_the_agent_of_another() {
 }
 
 #[test]
-fn what_is_somebody_elses_stays_and_a_change_of_the_socket_waits_for_turns() {
-    let Some(machine) =
-        machine("home::what_is_somebody_elses_stays_and_a_change_of_the_socket_waits_for_turns")
-    else {
+fn service_leaves_others_files_and_waits_for_turns() {
+    let Some(machine) = machine("home::service_leaves_others_files_and_waits_for_turns") else {
         return;
     };
     let link = Path::new("/tmp/timmy.sock");

@@ -18,9 +18,9 @@ const PACKAGED: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn a_packages_units_are_used_and_only_added_to() {
+fn packaged_units_are_used_and_only_extended() {
     let Some(machine) = machine_with(
-        "packaged::a_packages_units_are_used_and_only_added_to",
+        "packaged::packaged_units_are_used_and_only_extended",
         &[],
         &PACKAGED,
     ) else {
@@ -75,9 +75,9 @@ fn a_packages_units_are_used_and_only_added_to() {
 }
 
 #[test]
-fn a_packages_service_is_there_after_logging_out_and_in() {
+fn packaged_service_outlives_a_logout() {
     let Some(machine) = machine_with(
-        "packaged::a_packages_service_is_there_after_logging_out_and_in",
+        "packaged::packaged_service_outlives_a_logout",
         &[],
         &PACKAGED,
     ) else {

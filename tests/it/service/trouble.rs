@@ -6,9 +6,8 @@ use super::*;
 use crate::support::Reaped;
 
 #[test]
-fn a_daemon_by_hand_leaves_the_services_socket_alone() {
-    let Some(machine) = machine("trouble::a_daemon_by_hand_leaves_the_services_socket_alone")
-    else {
+fn service_socket_is_left_alone_by_other_daemons() {
+    let Some(machine) = machine("trouble::service_socket_is_left_alone_by_other_daemons") else {
         return;
     };
     let machine = machine.installed();
@@ -23,9 +22,8 @@ fn a_daemon_by_hand_leaves_the_services_socket_alone() {
 }
 
 #[test]
-fn a_socket_that_was_taken_away_is_named_and_made_again() {
-    let Some(machine) = machine("trouble::a_socket_that_was_taken_away_is_named_and_made_again")
-    else {
+fn service_socket_taken_away_is_named_and_remade() {
+    let Some(machine) = machine("trouble::service_socket_taken_away_is_named_and_remade") else {
         return;
     };
     let machine = machine.installed();
@@ -59,8 +57,8 @@ fn a_socket_that_was_taken_away_is_named_and_made_again() {
 }
 
 #[test]
-fn who_waits_is_served_when_the_configuration_is_mended() {
-    let Some(machine) = machine("trouble::who_waits_is_served_when_the_configuration_is_mended")
+fn service_serves_who_waits_when_configuration_is_mended() {
+    let Some(machine) = machine("trouble::service_serves_who_waits_when_configuration_is_mended")
     else {
         return;
     };
@@ -88,8 +86,8 @@ fn who_waits_is_served_when_the_configuration_is_mended() {
 }
 
 #[test]
-fn a_restart_that_is_killed_while_it_waits_changes_nothing() {
-    let Some(machine) = machine("trouble::a_restart_that_is_killed_while_it_waits_changes_nothing")
+fn service_restart_killed_while_waiting_changes_nothing() {
+    let Some(machine) = machine("trouble::service_restart_killed_while_waiting_changes_nothing")
     else {
         return;
     };
@@ -115,10 +113,8 @@ fn a_restart_that_is_killed_while_it_waits_changes_nothing() {
 }
 
 #[test]
-fn restarts_at_the_same_time_are_one_after_the_other_and_none_fails() {
-    let Some(machine) =
-        machine("trouble::restarts_at_the_same_time_are_one_after_the_other_and_none_fails")
-    else {
+fn service_restarts_at_once_go_one_by_one() {
+    let Some(machine) = machine("trouble::service_restarts_at_once_go_one_by_one") else {
         return;
     };
     let machine = machine.installed();
@@ -135,9 +131,8 @@ fn restarts_at_the_same_time_are_one_after_the_other_and_none_fails() {
 }
 
 #[test]
-fn speech_for_a_daemon_elsewhere_waits_for_that_daemon() {
-    let Some(machine) = machine("trouble::speech_for_a_daemon_elsewhere_waits_for_that_daemon")
-    else {
+fn speech_for_another_daemon_waits_for_it() {
+    let Some(machine) = machine("trouble::speech_for_another_daemon_waits_for_it") else {
         return;
     };
     let socket = home().join("s/a.sock");

@@ -11,7 +11,7 @@ use crate::sshd::Line;
 use crate::support::{Reaped, finish, needs, skipped, wait_for};
 
 #[test]
-fn two_flushes_at_once_deliver_each_once_and_in_order() {
+fn voice_flushes_at_once_deliver_once_in_order() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Down);
     let texts: Vec<String> = (0..12).map(|number| format!("number {number}")).collect();
@@ -47,7 +47,7 @@ fn two_flushes_at_once_deliver_each_once_and_in_order() {
 }
 
 #[test]
-fn a_kill_after_it_was_kept_loses_nothing_and_one_after_it_was_taken_repeats_nothing() {
+fn voice_kills_neither_lose_nor_repeat() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Silent);
     let mut command = world.voice(&["forward", "--host", "mac", "--no-prefix"]);
@@ -79,7 +79,7 @@ fn a_kill_after_it_was_kept_loses_nothing_and_one_after_it_was_taken_repeats_not
 }
 
 #[test]
-fn a_spool_that_takes_nothing_is_told_and_the_turn_is_sent_all_the_same() {
+fn voice_sends_though_its_spool_takes_nothing() {
     let Some(world) = World::new() else { return };
     assert_eq!(world.say("first", &["--no-prefix"]).code, Some(0));
     for number in 0..1000 {
@@ -117,7 +117,7 @@ fn a_spool_that_takes_nothing_is_told_and_the_turn_is_sent_all_the_same() {
 }
 
 #[test]
-fn a_full_disk_keeps_what_it_has_and_loses_nothing_silently() {
+fn voice_on_a_full_disk_loses_nothing_silently() {
     let Some(unshare) = needs("unshare") else {
         return;
     };
@@ -152,7 +152,7 @@ fn a_full_disk_keeps_what_it_has_and_loses_nothing_silently() {
 }
 
 #[test]
-fn what_is_too_old_unreadable_or_refused_is_put_aside_and_blocks_nothing() {
+fn voice_spool_puts_aside_the_bad_and_old() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Down);
     world.queue("ancient");
@@ -183,7 +183,7 @@ fn what_is_too_old_unreadable_or_refused_is_put_aside_and_blocks_nothing() {
 }
 
 #[test]
-fn a_flood_fills_the_sessions_queue_and_the_rest_waits_here() {
+fn voice_flood_fills_one_queue_and_waits_here() {
     const SAID: usize = 300;
     let Some(world) = World::new() else { return };
     let slow = world.say("a [[sleep 600000]]", &["--no-prefix", "--deadline", "2"]);
@@ -232,7 +232,7 @@ fn a_flood_fills_the_sessions_queue_and_the_rest_waits_here() {
 }
 
 #[test]
-fn an_ssh_that_hangs_ends_with_the_deadline_and_the_utterance_waits() {
+fn voice_waits_when_ssh_hangs_past_its_deadline() {
     let Some(world) = World::new() else { return };
     world.mac.is(Line::Silent);
     let said = world.say("patience", &["--no-prefix", "--deadline", "1"]);
@@ -249,7 +249,7 @@ fn an_ssh_that_hangs_ends_with_the_deadline_and_the_utterance_waits() {
 }
 
 #[test]
-fn a_wrong_host_key_sends_nothing_and_says_so_shortly() {
+fn voice_sends_nothing_to_a_wrong_host_key() {
     let Some(world) = World::new() else { return };
     world.mac.change_known_key();
     let said = world.say("secret words", &["--no-prefix"]);

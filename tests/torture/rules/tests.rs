@@ -143,7 +143,7 @@ fn a_sound_recording_breaks_no_rule() {
 }
 
 #[test]
-fn an_accepted_job_that_the_store_forgot_is_seen() {
+fn rule_sees_an_accepted_job_forgotten() {
     let mut history = sound();
     history.jobs.remove(1);
     assert!(broken(&history).contains(&"an accepted job is stored"));
@@ -160,7 +160,7 @@ fn a_key_that_became_two_jobs_is_seen() {
 }
 
 #[test]
-fn a_job_without_an_end_or_with_two_is_seen() {
+fn rule_sees_a_job_without_one_end() {
     let rule = "a job has exactly one end";
     let mut history = sound();
     history.jobs[0].state = "running".to_owned();
@@ -182,7 +182,7 @@ fn a_job_without_an_end_or_with_two_is_seen() {
 }
 
 #[test]
-fn a_side_effect_that_came_twice_is_seen_unless_it_was_allowed() {
+fn rule_sees_a_side_effect_twice_unless_allowed() {
     let rule = "a side effect happens once";
     let mut history = sound();
     let twice = history.effects[0].clone();
@@ -224,7 +224,7 @@ fn a_request_that_nobody_answered_is_seen() {
 }
 
 #[test]
-fn a_gap_a_repetition_and_a_wrong_order_in_a_stream_are_seen() {
+fn rule_sees_gaps_repetitions_and_wrong_orders() {
     let rule = "a stream has no gap and no repetition";
     let mut history = sound();
     forget(&mut history, 1, "tool_start");
@@ -244,7 +244,7 @@ fn a_gap_a_repetition_and_a_wrong_order_in_a_stream_are_seen() {
 }
 
 #[test]
-fn a_replay_begins_with_accepted_and_may_leave_out_what_was_before() {
+fn rule_lets_a_replay_begin_with_accepted() {
     let mut history = sound();
     line_of(&mut history, "accepted")["replayed"] = json!(true);
     forget(&mut history, 1, "tool_start");
@@ -258,7 +258,7 @@ fn a_replay_begins_with_accepted_and_may_leave_out_what_was_before() {
 }
 
 #[test]
-fn text_with_a_hole_or_that_is_not_the_final_one_is_seen() {
+fn rule_sees_text_with_holes_or_not_final() {
     let rule = "text by offsets is the final text";
     let mut history = sound();
     forget(&mut history, 1, "message_delta");
@@ -281,7 +281,7 @@ fn text_with_a_hole_or_that_is_not_the_final_one_is_seen() {
 }
 
 #[test]
-fn only_a_turn_that_was_to_run_again_may_drop_what_it_said() {
+fn rule_lets_only_repeated_turns_drop_words() {
     let mut history = sound();
     for heard in &mut history.heard {
         if heard.kind() == "message_end" && heard.job() == Some("j1") {
@@ -305,7 +305,7 @@ fn only_a_turn_that_was_to_run_again_may_drop_what_it_said() {
 }
 
 #[test]
-fn a_turn_that_was_resumed_and_is_held_again_is_seen() {
+fn rule_sees_a_resumed_turn_held_again() {
     let hold = |history: &mut History, after, until| {
         let job = "j2".to_owned();
         let released = Hold::Released {
@@ -329,7 +329,7 @@ fn a_turn_that_was_resumed_and_is_held_again_is_seen() {
 }
 
 #[test]
-fn a_number_that_the_store_lost_or_gave_twice_is_seen() {
+fn rule_sees_a_number_lost_or_given_twice() {
     let rule = "the store's numbers have no gaps";
     let mut history = sound();
     history.events.remove(0);
@@ -343,7 +343,7 @@ fn a_number_that_the_store_lost_or_gave_twice_is_seen() {
 }
 
 #[test]
-fn a_process_a_descriptor_and_a_client_that_are_left_are_seen() {
+fn rule_sees_processes_descriptors_and_clients_left_behind() {
     let mut history = sound();
     history.left.push("4711: sleep 300".to_owned());
     assert_eq!(broken(&history), ["no process is left"]);
@@ -384,7 +384,7 @@ fn aborted_jobs_that_ran_are_seen() {
 }
 
 #[test]
-fn a_job_that_its_daemon_has_forgotten_is_seen() {
+fn rule_sees_a_job_its_daemon_forgot() {
     let mut history = sound();
     let mut look = Look {
         open: vec!["j1".to_owned(), "j2".to_owned()],

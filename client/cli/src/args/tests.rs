@@ -4,7 +4,7 @@ use super::*;
 use clap::CommandFactory;
 
 #[test]
-fn the_help_of_every_command_has_an_example_that_parses() {
+fn help_of_every_command_has_a_working_example() {
     fn check(command: &clap::Command) {
         let name = command.get_name();
         let help = command.get_after_help().map(ToString::to_string);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packages_units_are_a_service_when_they_are_enabled() {
+    fn service_is_a_packages_units_once_enabled() {
         let with = |path: &str, state: &str| {
             let said = format!(
                 "Id={SERVICE}\nLoadState=loaded\nFragmentPath={path}/{SERVICE}\nUnitFileState={state}\n"
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_read_and_the_units_own_path_goes_first() {
+    fn service_path_of_its_unit_goes_first() {
         let said = "Id=agentd.service\nLoadState=loaded\nActiveState=inactive\nUnitFileState=enabled\nEnvironment=A=1 PATH=/own B=2\n\nId=agentd.socket\nLoadState=loaded\nActiveState=active\n";
         let units = Units::read(said, "HOME=/x\nPATH=/usr/bin:/bin\n");
         assert!(units.is_installed() && !units.is_active() && units.socket_is_active());

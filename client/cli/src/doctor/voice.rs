@@ -144,7 +144,7 @@ mod tests {
     use agentd_protocol::doctor::Verdict;
 
     #[test]
-    fn a_machine_that_is_not_reached_is_told_apart_from_one_where_nobody_serves() {
+    fn machine_unreachable_is_told_from_one_unserved() {
         let target: Target = "me@mac".parse().unwrap();
         let found = |ssh, why: &str| {
             let reached = Reached {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_from_the_oldest_on_and_half_a_line_waits_for_its_end() {
+    fn log_parts_are_read_oldest_first_by_lines() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("agentd.log.2"), line("one")).unwrap();

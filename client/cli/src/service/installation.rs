@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_has_the_variables_that_name_files_and_no_other() {
+    fn service_has_only_variables_that_name_files() {
         let variable = |name: &str| match name {
             "PATH" => Some("/usr/bin:relative::/nowhere/at/all:/usr/bin".into()),
             "AGENTD_CONFIG" => Some("/a/config.toml".into()),

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_a_property_list_that_says_what_is_meant() {
+    fn launchd_list_is_a_property_list_as_meant() {
         let text = list(&installation());
         let list = plist::Value::from_reader_xml(text.as_bytes()).unwrap();
         let list = list.as_dictionary().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_and_what_could_not_be_logged_are_shown_together() {
+    fn launchd_log_is_shown_with_what_was_lost() {
         let words = logs(&installation(), Path::new("/h/state"), true, 7);
         assert_eq!(
             words.join(" "),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn speech_that_waits_is_delivered_by_this_installation_each_minute() {
+    fn launchd_delivers_waiting_speech_each_minute() {
         let text = flush_list(&installation());
         let list = plist::Value::from_reader_xml(text.as_bytes()).unwrap();
         let list = list.as_dictionary().unwrap();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_loaded_is_not_unloaded_once_more() {
+    fn launchd_unloads_nothing_that_is_not_loaded() {
         let of = installation();
         let loaded = State {
             printed: Some(String::new()),

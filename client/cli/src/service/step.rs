@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_neither_written_over_nor_removed() {
+    fn step_spares_files_of_somebody_else() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentd.service");
         fs::write(&path, "[Service]\n").unwrap();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_when_a_later_step_meets_a_file_of_somebody_else() {
+    fn step_begins_nothing_before_a_file_of_others() {
         let dir = tempfile::tempdir().unwrap();
         let [ours, foreign] = ["agentd.socket", "agentd.service"].map(|name| dir.path().join(name));
         fs::write(&ours, format!("# {OURS}\n")).unwrap();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_by_hand_is_kept_beside_what_is_written() {
+    fn step_keeps_changes_by_hand_beside_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agentd.service");
         let changed = format!("# {OURS}\n[Service]\nNice=5\n");
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_socket_that_nobody_listens_on_is_removed() {
+    fn step_removes_sockets_that_nobody_listens_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let remove = || perform(&[Step::RemoveSocket(path.clone())], Mode::Do).unwrap();
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_given_up_and_who_does_not_answer_is_ended() {
+    fn step_gives_up_a_question_that_nobody_answers() {
         let mut command = Command::new("sleep");
         command.arg("4322");
         let ended = output_within(&mut command, Duration::from_millis(50)).unwrap();
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_asked_until_its_answer_is_no() {
+    fn step_asks_until_the_answer_is_no() {
         let dir = tempfile::tempdir().unwrap();
         let count = dir.path().join("count");
         let script = format!(
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_says_why_it_failed_and_one_that_may_fail_does_not() {
+    fn step_says_why_its_command_failed() {
         let failing = vec![
             "sh".to_owned(),
             "-c".to_owned(),

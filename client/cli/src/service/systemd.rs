@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_variables_stand_in_the_units_as_systemd_reads_them() {
+    fn units_hold_paths_and_variables_as_systemd_reads() {
         let [(socket_path, socket), (service_path, service)] = units(&installation());
         assert_eq!(
             socket_path,
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_a_packages_units_is_the_users_alone() {
+    fn units_of_a_package_are_extended_for_users() {
         let [(path, socket), (_, service)] = packaged::additions(&installation());
         assert_eq!(
             path,
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_there_when_its_socket_is_enabled() {
+    fn service_is_there_when_its_socket_is_enabled() {
         let dir = tempfile::tempdir().unwrap();
         let of = Installation {
             config_home: dir.path().to_owned(),
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn units_of_a_package_are_a_service_only_when_they_are_used() {
+    fn units_of_a_package_count_when_in_use() {
         let unit = |more: &str| {
             properties_of(&format!(
                 "LoadState=loaded\nFragmentPath=/usr/lib/systemd/user/x\n{more}"

@@ -4,7 +4,7 @@ use super::*;
 use crate::envelope::Rejected;
 
 #[test]
-fn id_and_seq_are_put_behind_the_type_and_the_id_is_echoed_as_written() {
+fn line_has_its_id_and_seq_behind_type() {
     let id = Id::from_raw(&serde_json::value::RawValue::from_string("[1,  2]".to_owned()).unwrap());
     assert_eq!(
         Line::Pong.body().render(Some(&id), None, Telling::First),

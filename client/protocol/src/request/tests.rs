@@ -10,7 +10,7 @@ fn decode(line: &str) -> Result<Decoded, Rejected> {
 }
 
 #[test]
-fn every_line_of_the_clawdis_proposal_is_a_valid_request() {
+fn request_lines_of_the_clawdis_proposal_are_valid() {
     for line in [
         r#"{"type":"send", "text":"hi", "session":"main", "thinking":"low"}"#,
         r#"{"type":"abort"}"#,
@@ -157,7 +157,7 @@ fn a_bad_field_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_misspelt_field_is_listed_with_its_nearest_name() {
+fn request_lists_misspelt_fields_with_the_nearest_name() {
     let decoded = decode(r#"{"prompt":"a","sesion":"x","zzzzzzzz":1}"#).unwrap();
     let near = |field: &str, nearest: Option<&str>| Ignored {
         field: field.to_owned(),
@@ -170,7 +170,7 @@ fn a_misspelt_field_is_listed_with_its_nearest_name() {
 }
 
 #[test]
-fn a_bare_prompt_gets_only_the_ends_and_a_typed_send_streams() {
+fn bare_prompt_gets_ends_and_typed_sends_stream() {
     let stream = |line: &str| match decode(line).unwrap().request {
         Request::Send(send) => send.stream,
         other => panic!("{other:?}"),
@@ -181,7 +181,7 @@ fn a_bare_prompt_gets_only_the_ends_and_a_typed_send_streams() {
 }
 
 #[test]
-fn an_answer_has_just_one_form_and_its_text_is_never_shown() {
+fn answer_has_one_form_and_hides_its_text() {
     for (given, fine) in [
         (r#""approve":false"#, true),
         (r#""choice":"left""#, true),

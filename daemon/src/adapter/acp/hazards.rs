@@ -110,7 +110,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn an_answer_that_is_too_long_a_line_fails_its_turn() {
+fn answer_over_the_line_limit_fails_its_turn() {
     let mut replay = Replay::running();
     let id = replay.adapter.driver.turn.as_ref().unwrap().id;
     let line = |id: u64| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"_meta":"aaa"#);
@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_input_makes_it_panic_or_grow_without_bound(
+    fn acp_never_panics_nor_grows_whatever_the_input(
         resumed in any::<bool>(),
         open in any::<bool>(),
         lines in proptest::collection::vec(line(), 0..300),

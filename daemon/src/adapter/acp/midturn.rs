@@ -10,7 +10,7 @@ use crate::adapter::testing::{cancel, prompt};
 const ALL: &[&str] = &["allow_always", "allow_once", "reject_once"];
 
 #[test]
-fn an_approval_allows_once_or_rejects_once_and_never_more() {
+fn approval_allows_or_rejects_once_and_never_more() {
     for (reply, outcome) in [
         (
             Reply::Approved,
@@ -102,7 +102,7 @@ fn every_request_is_answered() {
 }
 
 #[test]
-fn a_notification_that_is_not_known_is_noted_once_and_an_extension_is_not() {
+fn notification_that_is_unknown_is_noted_once() {
     let mut replay = Replay::running();
     for method in ["session/from_the_future", "_x/y", "$/progress"] {
         for _ in 0..2 {
@@ -114,7 +114,7 @@ fn a_notification_that_is_not_known_is_noted_once_and_an_extension_is_not() {
 }
 
 #[test]
-fn a_session_that_is_opened_and_of_which_nothing_is_repeated_is_lost() {
+fn session_opened_without_its_history_is_lost() {
     for repeats in [false, true] {
         let mut replay = Replay::begun(Some("s1"));
         replay.initialized(true);
@@ -159,7 +159,7 @@ fn two_requests_under_one_id_are_both_refused() {
 }
 
 #[test]
-fn a_question_shows_all_that_would_run_whatever_is_said_beside_it() {
+fn question_shows_all_that_would_run() {
     let mut replay = Replay::running();
     let title = "t".repeat(1025) + "end";
     let content = json!([{"type": "content", "content": {"type": "text", "text": "tidies up"}}]);
@@ -198,7 +198,7 @@ fn a_question_shows_all_that_would_run_whatever_is_said_beside_it() {
 }
 
 #[test]
-fn an_update_of_a_newer_agent_is_noted_once() {
+fn update_of_a_newer_agent_is_noted_once() {
     let mut replay = Replay::running();
     for _ in 0..3 {
         replay.update(&json!({"sessionUpdate": "answer_from_the_future", "text": "x"}));
@@ -226,7 +226,7 @@ fn an_update_of_a_newer_agent_is_noted_once() {
 }
 
 #[test]
-fn an_update_of_a_newer_agent_between_turns_is_noted_in_the_next_one() {
+fn update_of_a_newer_agent_waits_between_turns() {
     let mut replay = Replay::ready();
     replay.update(&json!({"sessionUpdate": "dream", "text": "x"}));
     assert!(replay.events.is_empty(), "{:?}", replay.events);
@@ -235,7 +235,7 @@ fn an_update_of_a_newer_agent_between_turns_is_noted_in_the_next_one() {
 }
 
 #[test]
-fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
+fn cancel_answers_questions_and_the_session_goes_on() {
     let mut replay = Replay::running();
     replay.permission(&json!(5), "c1", ALL);
     replay.tell(&cancel(1));
@@ -269,7 +269,7 @@ fn a_cancel_answers_what_is_asked_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
+fn call_begins_when_it_runs_and_tells_news() {
     let text = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
     let mut replay = Replay::running();
     // As opencode tells it: pending without its input, then with it; output comes whole each time.
@@ -313,7 +313,7 @@ fn a_call_begins_when_it_runs_and_tells_only_what_is_new() {
 }
 
 #[test]
-fn an_end_without_a_start_begins_the_call_first_and_a_diff_is_text() {
+fn call_ended_unstarted_begins_with_its_diff_text() {
     let mut replay = Replay::running();
     replay.update(&json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "edit it", "status": "failed",
         "content": [{"type": "diff", "path": "/f", "oldText": "a", "newText": "b\nc"}]}));
@@ -332,7 +332,7 @@ fn an_end_without_a_start_begins_the_call_first_and_a_diff_is_text() {
 }
 
 #[test]
-fn messages_are_told_apart_by_their_ids_or_by_the_tools_between() {
+fn messages_are_told_apart_by_ids_or_tools() {
     let mut replay = Replay::running();
     let started = |replay: &Replay| {
         replay
@@ -358,7 +358,7 @@ fn messages_are_told_apart_by_their_ids_or_by_the_tools_between() {
 }
 
 #[test]
-fn what_belongs_to_no_turn_is_stray_and_what_is_another_sessions_is_passed_over() {
+fn stray_lines_and_other_sessions_are_passed_over() {
     let mut replay = Replay::running();
     replay.hear(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "x"}}}}));
     assert!(replay.events.is_empty());
@@ -378,7 +378,7 @@ fn what_belongs_to_no_turn_is_stray_and_what_is_another_sessions_is_passed_over(
 }
 
 #[test]
-fn an_answer_to_a_question_of_an_earlier_process_writes_nothing() {
+fn answer_for_an_earlier_process_writes_nothing() {
     let mut replay = Replay::running();
     replay.reply("7", Reply::Approved);
     assert_eq!(replay.written(), ["session/prompt"]);
@@ -393,7 +393,7 @@ fn an_agent_that_answers_anything_is_there() {
 }
 
 #[test]
-fn a_long_input_of_a_call_that_waits_for_a_permission_is_not_held() {
+fn call_waiting_for_permission_holds_no_long_input() {
     let mut replay = Replay::running();
     for call in 0..8 {
         let tool = json!({"toolCallId": format!("c{call}"), "title": "write it", "rawInput": {"text": "x".repeat(1 << 20)}});
@@ -443,7 +443,7 @@ fn a_call_that_is_not_followed_begins_once() {
 }
 
 #[test]
-fn output_that_comes_in_pieces_of_a_terminal_is_told_piece_by_piece_and_whole_at_its_end() {
+fn output_of_terminals_comes_in_pieces_and_whole() {
     let mut replay = Replay::running();
     let call = |kind: &str, status: &str, meta: Value| {
         json!({"sessionUpdate": kind, "toolCallId": "c", "kind": "execute", "status": status,

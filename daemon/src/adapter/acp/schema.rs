@@ -43,7 +43,7 @@ fn attached() -> Vec<agentd_core::attached::Attached> {
 }
 
 #[test]
-fn text_is_embedded_under_a_uri_that_holds_its_name() {
+fn text_is_embedded_under_a_uri_naming_it() {
     let prompt = wire::prompt("s", "look", &attached());
     let expected = json!({"type": "resource", "resource":
         {"uri": "attachment:///a%20b%25.md", "mimeType": "text/markdown", "text": "# hi"}});
@@ -51,7 +51,7 @@ fn text_is_embedded_under_a_uri_that_holds_its_name() {
 }
 
 #[test]
-fn what_an_agent_takes_is_what_it_said_in_its_handshake() {
+fn attachments_taken_are_those_of_the_handshake() {
     for (capabilities, expected) in [
         (json!({}), AttachmentSupport::Nothing),
         (json!({"embeddedContext": true}), AttachmentSupport::Nothing),
@@ -141,7 +141,7 @@ fn what_the_schema_writes_is_read() {
 }
 
 #[test]
-fn a_handshake_as_the_schema_writes_it_is_read() {
+fn handshake_of_the_schema_is_read() {
     let mut replay = Replay::begun(None);
     let can = theirs::AgentCapabilities::new().load_session(true);
     let opened =

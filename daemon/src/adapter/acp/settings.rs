@@ -7,7 +7,7 @@ use super::*;
 use crate::adapter::testing::{cancel, prompt};
 
 #[test]
-fn a_setting_of_a_cancelled_turn_fails_no_other_turn() {
+fn setting_of_a_cancelled_turn_fails_no_other() {
     let mut replay = Replay::begun(None);
     replay.initialized(true);
     replay.answer(
@@ -49,7 +49,7 @@ fn levels(model: &str, level: &str, levels: &[&str]) -> Value {
 }
 
 #[test]
-fn a_turn_without_a_level_gets_the_one_that_was_there_at_first() {
+fn level_not_given_is_the_one_at_first() {
     let mut replay = Replay::begun(None);
     replay.initialized(true);
     replay.answer(&levels("one", "low", &["low", "high"]));
@@ -71,7 +71,7 @@ fn a_turn_without_a_level_gets_the_one_that_was_there_at_first() {
 }
 
 #[test]
-fn a_level_is_chosen_from_what_the_turns_model_offers() {
+fn level_is_chosen_from_its_models_offer() {
     let mut replay = Replay::begun(None);
     replay.initialized(true);
     replay.answer(&levels("one", "low", &["low", "high"]));
@@ -115,7 +115,7 @@ fn counters_that_begin_anew_are_taken_whole() {
 }
 
 #[test]
-fn model_that_is_not_listed_is_refused_with_those_that_are() {
+fn model_not_listed_is_refused_with_the_list() {
     for (listed, provider, model) in [
         ("p/one", "p", "new"),
         ("p/one", "p", "p/new"),
@@ -139,7 +139,7 @@ fn model_that_is_not_listed_is_refused_with_those_that_are() {
 }
 
 #[test]
-fn model_of_a_list_that_is_not_whole_is_let_through() {
+fn model_beyond_a_partial_list_is_let_through() {
     for (listed, provider, model, value) in
         [("one", "", "two", "two"), ("p:one", "p", "new", "p:new")]
     {

@@ -5,7 +5,7 @@ use super::*;
 use crate::adapter::testing::prompt;
 
 #[test]
-fn the_handshake_offers_no_files_and_no_terminals_and_opens_one_session() {
+fn handshake_offers_nothing_and_opens_one_session() {
     let mut replay = Replay::begun(None);
     let capabilities = &replay.wrote[0]["params"]["clientCapabilities"];
     assert_eq!(
@@ -29,7 +29,7 @@ fn the_handshake_offers_no_files_and_no_terminals_and_opens_one_session() {
 }
 
 #[test]
-fn an_agent_that_reopens_nothing_says_so_and_names_no_session() {
+fn agent_that_reopens_nothing_names_no_session() {
     let mut replay = Replay::begun(None);
     replay.initialized(false);
     replay.answer(&json!({"sessionId": "s1"}));
@@ -40,7 +40,7 @@ fn an_agent_that_reopens_nothing_says_so_and_names_no_session() {
 }
 
 #[test]
-fn history_is_nobodys_text_whether_it_comes_before_the_answer_or_after() {
+fn history_is_told_as_nobodys_text() {
     let mut replay = Replay::begun(Some("s1"));
     replay.initialized(true);
     assert_eq!(
@@ -62,7 +62,7 @@ fn history_is_nobodys_text_whether_it_comes_before_the_answer_or_after() {
 }
 
 #[test]
-fn a_session_that_is_gone_is_said_to_be_lost_before_a_new_one_begins() {
+fn session_that_is_gone_is_noted_before_another() {
     let no_loads = |replay: &mut Replay| replay.initialized(false);
     let refuses = |replay: &mut Replay| {
         replay.initialized(true);
@@ -92,7 +92,7 @@ fn a_session_that_is_gone_is_said_to_be_lost_before_a_new_one_begins() {
 }
 
 #[test]
-fn a_missing_login_fails_the_turn_with_the_ways_to_log_in_and_is_never_made_up_for() {
+fn login_missing_fails_with_the_ways_to_log() {
     for resume in [None, Some("s1")] {
         let mut replay = Replay::begun(resume);
         replay.initialized(true);
@@ -117,7 +117,7 @@ fn a_missing_login_fails_the_turn_with_the_ways_to_log_in_and_is_never_made_up_f
 }
 
 #[test]
-fn a_version_that_is_not_spoken_here_fails_the_turn() {
+fn version_that_is_not_spoken_fails_the_turn() {
     let mut replay = Replay::begun(None);
     replay.answer(&json!({"protocolVersion": 2}));
     replay.tell(&prompt(1, "hi"));
@@ -125,7 +125,7 @@ fn a_version_that_is_not_spoken_here_fails_the_turn() {
 }
 
 #[test]
-fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already() {
+fn model_and_level_are_set_before_the_prompt() {
     let option = |id: &str, category: &str, values: &[&str]| {
         let values: Vec<Value> = values
             .iter()
@@ -195,7 +195,7 @@ fn a_model_and_a_level_are_set_before_the_prompt_where_they_are_not_so_already()
 }
 
 #[test]
-fn a_model_that_can_not_be_had_fails_the_turn_and_no_other_is_used() {
+fn model_that_is_unavailable_fails_without_another() {
     let mut replay = Replay::ready();
     replay.tell(&pinned(1, "p", "two", "low"));
     assert_eq!(replay.failure().code, Code::Unsupported);
@@ -211,7 +211,7 @@ fn a_model_that_can_not_be_had_fails_the_turn_and_no_other_is_used() {
 }
 
 #[test]
-fn a_pin_that_the_agent_does_not_offer_fails_the_turn_and_says_what_it_offers() {
+fn pin_not_offered_fails_with_the_offer() {
     let models = |names: [&str; 2]| {
         let offered = names.map(|name| json!({"modelId": name}));
         json!({"sessionId": "s1", "models": {"currentModelId": names[0], "availableModels": offered}})
@@ -256,7 +256,7 @@ fn a_pin_that_the_agent_does_not_offer_fails_the_turn_and_says_what_it_offers() 
 }
 
 #[test]
-fn what_was_cached_is_part_of_the_input_however_the_agent_counts_it() {
+fn cached_tokens_are_part_of_the_input() {
     for (total, input) in [(107, 105), (7, 5), (110, 105), (10, 5)] {
         let mut replay = Replay::running();
         let usage = json!({"inputTokens": 5, "outputTokens": 2, "cachedReadTokens": 60,
@@ -292,7 +292,7 @@ fn stop_reasons_and_usage_are_taken_over() {
 }
 
 #[test]
-fn the_cost_of_a_turn_is_what_the_session_cost_more() {
+fn cost_of_a_turn_is_the_sessions_increase() {
     let mut replay = Replay::running();
     for (turn, amount, usd) in [(1, 0.25, Some(0.25)), (2, 1.0, Some(0.75)), (3, 1.0, None)] {
         replay.update(&json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}}));
@@ -303,7 +303,7 @@ fn the_cost_of_a_turn_is_what_the_session_cost_more() {
 }
 
 #[test]
-fn errors_are_told_apart_as_far_as_their_words_go() {
+fn errors_are_told_apart_by_their_words() {
     for (number, message, code) in [
         (-32000, "x", Code::AgentAuth),
         (401, "x", Code::AgentAuth),
@@ -325,7 +325,7 @@ fn errors_are_told_apart_as_far_as_their_words_go() {
 }
 
 #[test]
-fn only_words_of_absence_lose_a_session_all_else_fails_the_turn_and_keeps_it() {
+fn session_is_lost_by_words_of_absence_only() {
     let service = |data: Value| json!({"code": -32603, "message": "Internal error: OpenCode service failure", "data": data});
     let internal = |details: &str| json!({"code": -32603, "message": "Internal error", "data": {"details": details}});
     let said = |code: i64, message: &str| json!({"code": code, "message": message});

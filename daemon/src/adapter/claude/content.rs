@@ -43,7 +43,7 @@ mod tests {
     use crate::adapter::attached::samples;
 
     #[test]
-    fn a_picture_a_pdf_and_text_come_before_the_prompt() {
+    fn attachments_come_before_the_prompt_as_content() {
         let pdf = samples::of("application/pdf", None, b"%PDF");
         let text = samples::of("text/csv", Some("t.csv"), b"1,2");
         let mut prompt = samples::prompt(vec![pdf, text]);

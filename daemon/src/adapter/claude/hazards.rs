@@ -32,7 +32,7 @@ fn a_second_result_is_nobodys() {
 }
 
 #[test]
-fn a_result_that_is_too_long_a_line_fails_its_turn() {
+fn result_over_the_line_limit_fails_its_turn() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     let other = br#"{"type":"user","message":{"content":"aaa"#;
@@ -45,7 +45,7 @@ fn a_result_that_is_too_long_a_line_fails_its_turn() {
 }
 
 #[test]
-fn a_run_that_nobody_asked_for_ends_no_turn() {
+fn run_that_nobody_asked_for_ends_no_turn() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     let id = replay.wrote[0]["uuid"].clone();
@@ -82,7 +82,7 @@ fn a_prompt_that_is_refused_ends_its_turn() {
 }
 
 #[test]
-fn a_second_prompt_is_refused_and_the_first_goes_on() {
+fn prompt_that_is_second_is_refused_alone() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     replay.tell(&prompt(2, "y"));
@@ -96,7 +96,7 @@ fn a_second_prompt_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn a_question_about_an_unknown_tool_is_asked_all_the_same() {
+fn question_about_an_unknown_tool_is_asked() {
     for tool in ["mcp__x__y", "", "FromTheFuture"] {
         let mut replay = Replay::bare();
         replay.tell(&prompt(1, "x"));
@@ -109,7 +109,7 @@ fn a_question_about_an_unknown_tool_is_asked_all_the_same() {
 }
 
 #[test]
-fn an_answer_to_a_question_that_is_not_open_is_not_written() {
+fn answer_to_a_closed_question_is_not_written() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     replay.hear(&asks("q1", "Bash"));
@@ -132,7 +132,7 @@ fn an_answer_to_a_question_that_is_not_open_is_not_written() {
 }
 
 #[test]
-fn two_requests_under_one_id_are_both_denied_and_nobody_approves_what_was_not_seen() {
+fn requests_under_one_id_are_both_denied() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     replay.wrote.clear();
@@ -147,7 +147,7 @@ fn two_requests_under_one_id_are_both_denied_and_nobody_approves_what_was_not_se
 }
 
 #[test]
-fn a_request_that_is_not_served_is_refused_so_that_nothing_waits() {
+fn request_that_is_not_served_is_refused() {
     let mut replay = Replay::bare();
     for kind in ["mcp_message", "hook_callback", "from_the_future"] {
         replay.hear(
@@ -185,7 +185,7 @@ fn noted(replay: &Replay, said: &str) -> (usize, usize) {
 }
 
 #[test]
-fn what_a_newer_one_says_in_a_known_line_is_noted_once_and_what_needs_nobody_is_not() {
+fn line_of_a_newer_claude_is_noted_once() {
     let event = |event: Value| json!({"type": "stream_event", "event": event});
     let delta = |kind: &str| event(json!({"type": "content_block_delta", "delta": {"type": kind}}));
     let message = |block: &str| json!({"type": "assistant", "message": {"id": "m", "content": [{"type": block}]}});
@@ -223,7 +223,7 @@ fn what_a_newer_one_says_in_a_known_line_is_noted_once_and_what_needs_nobody_is_
 }
 
 #[test]
-fn a_turn_ends_for_the_reason_that_is_said_and_a_newer_one_is_noted() {
+fn turn_ends_for_its_reason_or_notes_it() {
     let refused =
         json!({"type": "system", "subtype": "model_refusal_no_fallback", "content": "Not that."});
     for (reason, stop, notes) in [
@@ -249,7 +249,7 @@ fn a_turn_ends_for_the_reason_that_is_said_and_a_newer_one_is_noted() {
 }
 
 #[test]
-fn what_is_not_known_before_a_turn_is_told_in_it() {
+fn unknown_news_before_a_turn_is_told_within() {
     let mut replay = Replay::bare();
     replay.hear(&json!({"type": "system", "subtype": "hologram"}));
     assert_eq!(noted(&replay, "").0, 0);
@@ -266,7 +266,7 @@ fn a_notification_is_told_in_its_words() {
 }
 
 #[test]
-fn an_agent_that_does_not_tell_where_words_are_gets_none() {
+fn steering_is_refused_where_words_are_not_told() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     replay.tell(&steer(7));
@@ -277,7 +277,7 @@ fn an_agent_that_does_not_tell_where_words_are_gets_none() {
 }
 
 #[test]
-fn a_tool_that_ends_without_a_start_is_passed_on_as_it_is() {
+fn tool_ended_without_a_start_is_passed_on() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     let block = json!({"type": "tool_result", "tool_use_id": "c9", "content": [{"type": "text", "text": "a"}, {"type": "image"}]});
@@ -306,7 +306,7 @@ fn between_two_runs(before: &[Value]) -> (Replay, Value) {
 }
 
 #[test]
-fn a_turn_that_stays_open_for_a_word_answers_and_withdraws_its_questions() {
+fn turn_open_for_a_word_handles_its_questions() {
     let mut choice = asks("q2", "AskUserQuestion");
     choice["request"]["input"] = json!({"questions": [{"question": "x?"}]});
     let (replay, _) = between_two_runs(&[asks("q1", "Bash"), choice]);
@@ -324,7 +324,7 @@ fn a_turn_that_stays_open_for_a_word_answers_and_withdraws_its_questions() {
 }
 
 #[test]
-fn a_turn_that_ends_leaves_no_request_without_an_answer() {
+fn turn_that_ends_leaves_no_request_unanswered() {
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
     replay.hear(&json!({"type": "system", "subtype": "init", "session_id": "s"}));
@@ -341,7 +341,7 @@ fn a_turn_that_ends_leaves_no_request_without_an_answer() {
 }
 
 #[test]
-fn what_becomes_of_a_message_that_is_no_word_of_ours_ends_no_turn() {
+fn message_that_is_no_word_ends_no_turn() {
     let (mut replay, word) = between_two_runs(&[]);
     replay.hear(&moved(&word, "started"));
     replay.hear(&moved(&json!("another"), "discarded"));
@@ -352,7 +352,7 @@ fn what_becomes_of_a_message_that_is_no_word_of_ours_ends_no_turn() {
 }
 
 #[test]
-fn a_word_that_was_never_written_keeps_no_turn_open() {
+fn steering_never_written_keeps_no_turn_open() {
     let (mut replay, word) = between_two_runs(&[]);
     replay.tell(&steer(8));
     assert_eq!(replay.written(), ["user", "user"]);
@@ -471,7 +471,7 @@ fn command() -> impl Strategy<Value = WorkerCommand> {
 
 proptest! {
     #[test]
-    fn whatever_it_says_a_turn_ends_at_most_once_and_nothing_grows(
+    fn turn_ends_once_and_nothing_grows_whatever_comes(
         steps in proptest::collection::vec(prop_oneof![3 => line().prop_map(Ok), 1 => command().prop_map(Err)], 0..60)
     ) {
         let mut replay = Replay::bare();

@@ -23,7 +23,7 @@ fn steered(word: u64, steering: &Steering) -> impl Fn(&WorkerEvent) -> bool + us
 }
 
 #[test]
-fn what_is_set_becomes_a_flag_or_a_variable() {
+fn settings_become_flags_or_variables() {
     let command = ["/bin/claude".to_owned()];
     let wire = "-p --verbose --include-partial-messages --input-format stream-json --output-format stream-json --permission-prompt-tool stdio";
     let bare = launch(&command, &spawn());
@@ -72,7 +72,7 @@ fn what_is_set_becomes_a_flag_or_a_variable() {
 }
 
 #[test]
-fn it_is_ready_when_it_answers_whatever_it_answers() {
+fn handshake_answered_in_any_way_is_ready() {
     let mut replay = Replay::of("say");
     replay.tell(&WorkerCommand::Probe);
     replay.play();
@@ -113,7 +113,7 @@ fn an_answer_arrives_as_deltas_and_ends_once() {
 }
 
 #[test]
-fn a_flat_plan_costs_nothing_that_could_be_told() {
+fn cost_of_a_flat_plan_is_not_told() {
     for (key, status) in [
         ("none", CostStatus::Included),
         ("/login managed key", CostStatus::Estimated),
@@ -135,7 +135,7 @@ fn a_flat_plan_costs_nothing_that_could_be_told() {
 }
 
 #[test]
-fn a_tool_is_asked_for_runs_and_is_told() {
+fn tool_is_asked_for_runs_and_is_told() {
     let mut replay = Replay::turn("tool");
     replay.play_until(is("control_request"));
     let asking = replay.events.iter().find_map(|event| match event {
@@ -188,7 +188,7 @@ fn a_tool_is_asked_for_runs_and_is_told() {
 }
 
 #[test]
-fn a_long_value_is_cut_for_a_person_but_never_a_command() {
+fn question_cuts_long_values_but_never_a_command() {
     let long = "é".repeat(10_000);
     let mut replay = Replay::bare();
     replay.tell(&prompt(1, "x"));
@@ -226,7 +226,7 @@ fn a_choice_goes_back_with_its_question() {
 }
 
 #[test]
-fn an_interruption_waits_for_the_run_and_cancels_it() {
+fn abort_waits_for_the_run_and_cancels_it() {
     let mut replay = Replay::turn("interrupt");
     replay.tell(&CANCEL);
     replay.tell(&CANCEL);
@@ -244,7 +244,7 @@ fn an_interruption_waits_for_the_run_and_cancels_it() {
 }
 
 #[test]
-fn a_word_is_taken_in_the_middle_of_a_tool() {
+fn steering_is_taken_in_the_middle_of_tools() {
     let mut replay = Replay::turn("steer-tool");
     replay.tell(&steer(7));
     assert_eq!(
@@ -270,7 +270,7 @@ fn a_word_is_taken_in_the_middle_of_a_tool() {
 }
 
 #[test]
-fn a_word_that_the_run_did_not_take_is_answered_in_the_same_turn() {
+fn steering_untaken_is_answered_in_the_same_turn() {
     let mut replay = Replay::turn("steer-late");
     replay.play_until(is("content_block_delta"));
     replay.tell(&steer(7));
@@ -285,7 +285,7 @@ fn a_word_that_the_run_did_not_take_is_answered_in_the_same_turn() {
 }
 
 #[test]
-fn a_turn_between_two_runs_ends_when_the_second_does_not_come() {
+fn turn_between_runs_ends_without_the_second() {
     let mut replay = Replay::turn("steer-late");
     replay.play_until(is("content_block_delta"));
     replay.tell(&steer(7));
@@ -353,7 +353,7 @@ fn errors_have_the_codes_of_the_protocol() {
 }
 
 #[test]
-fn a_session_that_is_gone_is_noted_before_it_is_ready() {
+fn session_that_is_gone_is_noted_before_ready() {
     let mut replay = Replay::of("resume-gone");
     let resume = Some("54295bc1".into());
     replay.adapter = Claude::new(&Spawn { resume, ..spawn() });
@@ -419,7 +419,7 @@ fn a_compaction_is_answered_with_its_summary() {
 }
 
 #[test]
-fn a_command_of_its_own_is_answered_without_a_model() {
+fn command_of_its_own_is_answered_without_models() {
     let mut replay = Replay::turn("slash");
     replay.play();
     assert!(
@@ -453,7 +453,7 @@ fn switched(replay: &Replay) -> Option<bool> {
 }
 
 #[test]
-fn a_model_and_a_level_are_changed_by_words() {
+fn model_and_level_are_changed_by_words() {
     let mut replay = Replay::bare();
     let answers = |replay: &mut Replay, at: usize, subtype: &str| {
         let id = replay.wrote[at]["request_id"].clone();

@@ -18,7 +18,7 @@ fn steer(word: u64) -> WorkerCommand {
 }
 
 #[test]
-fn an_interrupt_and_a_word_wait_for_the_turn_to_begin() {
+fn abort_and_steering_wait_for_the_turns_beginning() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     replay.tell(&steer(1));
@@ -43,7 +43,7 @@ fn an_interrupt_and_a_word_wait_for_the_turn_to_begin() {
 }
 
 #[test]
-fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
+fn prompt_and_compaction_wait_for_each_other() {
     let refused = |replay: &Replay, code| {
         replay.count(|event| matches!(event, WorkerEvent::Compacted { result: Err(why) } if why.code == code))
     };
@@ -69,7 +69,7 @@ fn a_prompt_waits_for_the_end_of_a_compaction_and_none_begins_in_a_turn() {
 }
 
 #[test]
-fn an_end_that_is_too_long_a_line_fails_its_turn() {
+fn end_over_the_line_limit_fails_its_turn() {
     let mut replay = Replay::running();
     let line = |turn: &str| {
         format!(
@@ -85,7 +85,7 @@ fn an_end_that_is_too_long_a_line_fails_its_turn() {
 }
 
 #[test]
-fn a_message_that_a_word_stops_is_replaced_by_the_next() {
+fn message_stopped_by_a_word_is_replaced() {
     let mut replay = Replay::running();
     replay.events.clear();
     let message = json!({"item": {"type": "agentMessage", "id": "m", "text": ""}});
@@ -124,7 +124,7 @@ fn left_running(answer: &Value) -> Replay {
 }
 
 #[test]
-fn an_interrupted_turn_ends_when_its_own_commands_have() {
+fn abort_ends_a_turn_after_its_own_commands() {
     let runs = |item: &str| json!({"itemId": item, "processId": format!("p-{item}")});
     let data = json!([runs("earlier"), runs("c1"), 7]);
     let mut replay = left_running(&json!({"result": {"data": data}}));
@@ -161,7 +161,7 @@ fn a_second_completion_of_a_turn_is_nobodys() {
 }
 
 #[test]
-fn other_threads_and_turns_say_nothing_here_but_their_questions_are_asked() {
+fn threads_of_others_are_silent_but_for_questions() {
     let mut replay = Replay::running();
     replay.events.clear();
     for (thread, turn) in [("child", "n1"), ("t", "n0")] {
@@ -194,7 +194,7 @@ fn other_threads_and_turns_say_nothing_here_but_their_questions_are_asked() {
 }
 
 #[test]
-fn an_approval_for_an_unknown_item_is_asked_and_one_without_a_turn_too() {
+fn approval_for_unknown_items_and_turns_is_asked() {
     let mut replay = Replay::ready();
     replay.hear(&json!({"id": 1, "method": "item/fileChange/requestApproval", "params": {"itemId": "none"}}));
     let [WorkerEvent::Asked { turn: None, asking }] = &replay.events[..] else {
@@ -207,7 +207,7 @@ fn an_approval_for_an_unknown_item_is_asked_and_one_without_a_turn_too() {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_not_written() {
+fn answer_that_nobody_waits_for_is_not_written() {
     let mut replay = Replay::running();
     let approve = json!({"id": 1, "method": "item/commandExecution/requestApproval", "params": {"command": "ls"}});
     replay.hear(&approve);
@@ -224,7 +224,7 @@ fn an_answer_that_nobody_waits_for_is_not_written() {
 }
 
 #[test]
-fn a_tool_that_ends_without_a_beginning_ends_and_one_of_a_newer_version_is_shown() {
+fn tool_ended_unbegun_or_unknown_is_shown() {
     let mut replay = Replay::running();
     replay.events.clear();
     let command = json!({"type": "commandExecution", "id": "c", "status": "completed", "exitCode": 0, "aggregatedOutput": "out"});
@@ -247,7 +247,7 @@ fn a_tool_that_ends_without_a_beginning_ends_and_one_of_a_newer_version_is_shown
 }
 
 #[test]
-fn a_thread_that_codex_closes_ends_its_turn_and_its_process() {
+fn thread_closed_by_codex_ends_turn_and_process() {
     let mut replay = Replay::running();
     replay.note("thread/closed", &json!({}));
     assert!(replay.outcomes()[0].result.is_err());
@@ -290,7 +290,7 @@ fn more_requests_than_anybody_can_answer_are_refused() {
 }
 
 #[test]
-fn two_requests_under_one_id_are_both_declined_and_nobody_is_asked_for_either() {
+fn requests_under_one_id_are_both_declined() {
     let mut replay = Replay::running();
     replay.wrote.clear();
     let ask = |command: &str| json!({"id": 7, "method": "item/commandExecution/requestApproval", "params": {"command": command}});
@@ -324,7 +324,7 @@ fn a_failed_turn_takes_its_command_along() {
 }
 
 #[test]
-fn a_change_is_asked_for_with_all_its_files_and_a_mark_where_it_is_cut() {
+fn change_is_asked_with_files_and_cuts_marked() {
     let mut replay = Replay::running();
     let change =
         |path: &str| json!({"path": path, "kind": {"type": "update"}, "diff": "+x\n".repeat(8000)});
@@ -350,7 +350,7 @@ fn a_change_is_asked_for_with_all_its_files_and_a_mark_where_it_is_cut() {
 }
 
 #[test]
-fn what_a_newer_codex_says_of_a_turn_is_noted_once() {
+fn news_of_a_newer_codex_is_noted_once() {
     let mut replay = Replay::running();
     for _ in 0..3 {
         replay.note("item/hologram/delta", &json!({"delta": "x"}));
@@ -363,7 +363,7 @@ fn what_a_newer_codex_says_of_a_turn_is_noted_once() {
 }
 
 #[test]
-fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
+fn news_between_turns_is_noted_in_the_next() {
     let mut replay = Replay::bare(&spawn(None));
     let told = |replay: &Replay, said: &str| {
         replay
@@ -396,7 +396,7 @@ fn what_a_newer_codex_says_of_no_turn_is_noted_in_the_next_one() {
 }
 
 #[test]
-fn a_refusal_is_told_as_one_with_its_words() {
+fn refusal_is_told_as_one_with_its_words() {
     let filtered = "Incomplete response returned, reason: content_filter";
     for (message, info, refuses) in [
         (filtered, "other", true),
@@ -416,7 +416,7 @@ fn a_refusal_is_told_as_one_with_its_words() {
 }
 
 #[test]
-fn a_late_answer_to_one_turn_says_nothing_of_the_next() {
+fn answer_that_is_late_spares_the_next_turn() {
     for late in [
         json!({"result": {"turn": {"id": "n1"}}}),
         json!({"error": {"message": "no"}}),
@@ -544,7 +544,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_input_makes_it_panic_or_grow_without_bound(
+    fn codex_never_panics_nor_grows_whatever_the_input(
         resumes: bool,
         runs: bool,
         lines in proptest::collection::vec(line(), 0..300),

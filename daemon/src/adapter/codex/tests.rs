@@ -20,7 +20,7 @@ fn tools(replay: &Replay) -> Vec<(bool, &str)> {
 }
 
 #[test]
-fn it_is_run_as_an_app_server_and_nothing_is_a_flag() {
+fn codex_is_run_as_app_server_without_flags() {
     let argv = |command: &[&str]| {
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         launch(&command, &spawn(Some("x"))).argv
@@ -31,7 +31,7 @@ fn it_is_run_as_an_app_server_and_nothing_is_a_flag() {
 }
 
 #[test]
-fn it_is_ready_with_a_thread_that_is_named_with_its_first_turn_only() {
+fn thread_is_named_with_its_first_turn_only() {
     let mut replay = Replay::of("text", None).play_before("[[deltas=3]]");
     let kinds = |replay: &Replay, wanted: fn(&WorkerEvent) -> bool| replay.count(wanted);
     let named = |event: &WorkerEvent| matches!(event, WorkerEvent::SessionNamed { .. });
@@ -42,7 +42,7 @@ fn it_is_ready_with_a_thread_that_is_named_with_its_first_turn_only() {
 }
 
 #[test]
-fn text_and_thinking_arrive_as_deltas_and_belong_to_one_message() {
+fn text_and_thinking_are_deltas_of_one_message() {
     let replay = played("text");
     let said = |event: &WorkerEvent| match event {
         WorkerEvent::Text { text, native, .. } => {
@@ -74,7 +74,7 @@ fn text_and_thinking_arrive_as_deltas_and_belong_to_one_message() {
 }
 
 #[test]
-fn approvals_are_questions_that_say_what_is_about_to_happen() {
+fn approvals_say_what_is_about_to_happen() {
     let replay = played("tools");
     let asked = replay.events.iter().filter_map(|event| match event {
         WorkerEvent::Asked { turn, asking } => {
@@ -109,7 +109,7 @@ fn approvals_are_questions_that_say_what_is_about_to_happen() {
 }
 
 #[test]
-fn an_error_is_named_by_its_kind_its_status_or_its_words() {
+fn error_is_named_by_kind_status_or_words() {
     let replay = played("errors");
     let codes: Vec<Code> = replay
         .outcomes()
@@ -141,7 +141,7 @@ fn an_error_is_named_by_its_kind_its_status_or_its_words() {
 }
 
 #[test]
-fn a_retry_is_noted_and_its_message_replaces_the_one_that_broke_off() {
+fn retry_is_noted_and_replaces_its_message() {
     let replay = played("retry");
     let retries = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { code: "retry", text, .. } if text.contains("stream disconnected"));
     assert_eq!(replay.count(retries), 1);
@@ -162,7 +162,7 @@ fn a_retry_is_noted_and_its_message_replaces_the_one_that_broke_off() {
 }
 
 #[test]
-fn a_word_is_taken_when_the_turn_has_it_and_too_late_when_the_turn_ends_first() {
+fn steering_is_taken_or_too_late() {
     let replay = Replay::of("steering", None).play_before("[[bash=sleep 5]]");
     let steered = replay.events.iter().filter_map(|event| match event {
         WorkerEvent::Steered {
@@ -176,7 +176,7 @@ fn a_word_is_taken_when_the_turn_has_it_and_too_late_when_the_turn_ends_first() 
 }
 
 #[test]
-fn an_interrupt_ends_the_turn_and_what_was_asked() {
+fn abort_ends_the_turn_and_its_questions() {
     let mut replay = Replay::of("steering", None);
     // Codex withdrew the question before the recorded client declined it.
     let late = |record: &Record| record.ours && record.value["result"]["decision"] == "decline";
@@ -210,7 +210,7 @@ fn an_interrupted_turn_takes_its_command_along() {
 }
 
 #[test]
-fn a_compaction_is_a_turn_of_codex_and_not_of_ours() {
+fn compaction_is_a_turn_of_codex_only() {
     let replay = played("compact");
     let done = |event: &WorkerEvent| *event == WorkerEvent::Compacted { result: Ok(None) };
     assert_eq!(replay.count(done), 1);
@@ -223,7 +223,7 @@ fn a_compaction_is_a_turn_of_codex_and_not_of_ours() {
 }
 
 #[test]
-fn a_thread_is_resumed_with_another_model_and_its_old_tokens_are_not_counted_again() {
+fn thread_resumed_counts_no_old_tokens_again() {
     let records = Replay::of("resume", None).records;
     let thread = records
         .iter()
@@ -253,7 +253,7 @@ fn a_thread_is_resumed_with_another_model_and_its_old_tokens_are_not_counted_aga
 }
 
 #[test]
-fn a_thread_that_is_gone_is_said_to_be_lost_before_a_new_one_is_ready() {
+fn thread_gone_is_noted_before_another_is_ready() {
     let replay = Replay::of("gone", Some("01a20067-0000-7000-8000-000000000000")).play();
     let [
         ..,
@@ -269,7 +269,7 @@ fn a_thread_that_is_gone_is_said_to_be_lost_before_a_new_one_is_ready() {
 }
 
 #[test]
-fn a_thread_that_can_not_be_opened_is_never_replaced_but_fails_each_turn() {
+fn thread_that_can_not_be_opened_fails_turns() {
     let mut replay = Replay::bare(&spawn(Some("old")));
     replay.tell(&WorkerCommand::Probe);
     replay.reply(&json!({}));
@@ -289,7 +289,7 @@ fn a_thread_that_can_not_be_opened_is_never_replaced_but_fails_each_turn() {
 }
 
 #[test]
-fn codex_without_a_login_fails_its_turn_at_once() {
+fn login_missing_fails_the_turn_at_once() {
     let account = |needs: bool, account: Value| json!({"id": "account", "result": {"account": account, "requiresOpenaiAuth": needs}});
     let thread = json!({"thread": {"id": "t"}});
     for (account, early, code) in [
@@ -327,7 +327,7 @@ fn codex_without_a_login_fails_its_turn_at_once() {
 }
 
 #[test]
-fn what_no_person_can_answer_is_refused_and_what_one_can_is_asked() {
+fn question_that_nobody_can_answer_is_refused() {
     let mut replay = Replay::running();
     for method in [
         "item/tool/call",
@@ -379,7 +379,7 @@ fn what_no_person_can_answer_is_refused_and_what_one_can_is_asked() {
 }
 
 #[test]
-fn a_request_that_is_not_served_is_answered_and_noted_once() {
+fn request_that_is_not_served_is_noted_once() {
     let mut replay = Replay::running();
     replay.wrote.clear();
     let fields = json!({"properties": {"name": {"type": "string"}}});
@@ -441,14 +441,14 @@ fn several_questions_are_answered_together() {
 }
 
 #[test]
-fn a_warning_that_comes_with_every_turn_is_said_once() {
+fn warning_of_every_turn_is_said_once() {
     let replay = played("text");
     let warnings = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { code: "worker", text, .. } if text.contains("mock-1"));
     assert_eq!(replay.count(warnings), 1);
 }
 
 #[test]
-fn what_every_process_says_of_its_configuration_is_no_news_to_each_sender() {
+fn configuration_told_by_every_process_is_no_news() {
     let mut replay = Replay::bare(&spawn(None));
     replay.hear(&json!({"method": "configWarning", "params": {"summary": "no bwrap"}}));
     let logged = WorkerEvent::Logged {

@@ -118,7 +118,7 @@ fn driver_holds_one_prompt_and_refuses_a_second() {
 }
 
 #[test]
-fn driver_writes_no_prompt_before_the_agent_is_free() {
+fn driver_writes_prompts_when_the_agent_is_free() {
     let mut wire = Plain::default();
     let said = [Err("closed"), Ok(prompt(1, "p1"))];
     assert_eq!(talk(&mut wire, &said).1, "");

@@ -48,7 +48,7 @@ fn run(portions: &[&[u8]], exit: Exit, tail: &str) -> (String, Outcome) {
 }
 
 #[test]
-fn placeholders_are_filled_once_and_never_by_a_shell() {
+fn placeholders_are_filled_once_without_a_shell() {
     let command = strings(&[
         "/bin/{cwd}",
         "-p",
@@ -73,14 +73,14 @@ fn placeholders_are_filled_once_and_never_by_a_shell() {
 }
 
 #[test]
-fn without_a_placeholder_the_prompt_goes_to_standard_input() {
+fn prompt_without_a_placeholder_is_standard_input() {
     let launch = launch(&strings(&["/bin/cat"]), &spawn("hi"));
     assert_eq!(launch.argv, strings(&["/bin/cat"]));
     assert_eq!(launch.stdin, Some(b"hi".to_vec()));
 }
 
 #[test]
-fn a_command_that_takes_a_session_keeps_its_own() {
+fn session_placeholder_keeps_the_commands_own_session() {
     assert_eq!(
         describe(&strings(&["a", "-s={session}"])).resume,
         Resume::Native
@@ -100,7 +100,7 @@ fn a_command_that_takes_a_session_keeps_its_own() {
 }
 
 #[test]
-fn one_newline_at_the_end_is_no_part_of_the_text() {
+fn newline_at_the_end_is_no_text() {
     for (portions, text) in [
         (&[&b"hi\n"[..]][..], "hi"),
         (&[b"hi", b"\n"], "hi"),
@@ -116,7 +116,7 @@ fn one_newline_at_the_end_is_no_part_of_the_text() {
 }
 
 #[test]
-fn a_character_cut_in_two_is_whole_and_a_wrong_byte_is_marked() {
+fn character_cut_in_two_is_whole() {
     for (portions, text) in [
         (&[&b"\xc3"[..], b"\xa4"][..], "ä"),
         (&[b"\xf0\x9f", b"\x98", b"\x80!"], "😀!"),
@@ -130,7 +130,7 @@ fn a_character_cut_in_two_is_whole_and_a_wrong_byte_is_marked() {
 }
 
 #[test]
-fn a_bad_exit_is_a_failure_that_names_it_and_the_last_words() {
+fn exit_that_is_bad_names_its_last_words() {
     for (exit, tail, error) in [
         (
             Exit::Code(3),
@@ -152,7 +152,7 @@ fn a_bad_exit_is_a_failure_that_names_it_and_the_last_words() {
 }
 
 #[test]
-fn a_text_over_the_limit_keeps_its_head_and_its_tail() {
+fn text_over_the_limit_keeps_head_and_tail() {
     let at_limit = vec![b'h'; MAX_TEXT];
     assert_eq!(run(&[&at_limit], Exit::Code(0), "").0.len(), MAX_TEXT);
     let (text, _) = run(&[&at_limit, &[b't'; TAIL]], Exit::Code(0), "");
@@ -167,7 +167,7 @@ fn a_text_over_the_limit_keeps_its_head_and_its_tail() {
 
 proptest! {
     #[test]
-    fn the_text_does_not_depend_on_how_the_bytes_were_cut(
+    fn text_does_not_depend_on_how_bytes_come(
         bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'a'), Just(0xc3), Just(0xa4), Just(0xf0), any::<u8>()], 0..200),
         cuts in proptest::collection::vec(1usize..9, 0..200),
     ) {
@@ -190,7 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn no_input_makes_it_panic_or_grow_without_bound(
+    fn exec_never_panics_nor_grows_whatever_the_input(
         portions in proptest::collection::vec((any::<[u8; 7]>(), 1usize..40_000), 0..12),
     ) {
         let portions: Vec<Vec<u8>> = portions.iter().map(|(bytes, times)| bytes.repeat(*times)).collect();
@@ -201,7 +201,7 @@ proptest! {
 }
 
 #[test]
-fn an_option_without_its_value_is_left_out_but_an_empty_prompt_is_a_prompt() {
+fn option_without_a_value_is_left_out() {
     let words: Vec<String> = [
         "/x",
         "--model={model}",
@@ -293,7 +293,7 @@ fn recorded(name: &str) -> String {
 }
 
 #[test]
-fn a_real_answer_of_openclaws_is_its_text_its_model_and_its_tokens() {
+fn openclaw_answer_has_text_model_and_tokens() {
     let (text, outcome) = openclaw(&recorded("tool.json"), Exit::Code(0), "log");
     assert_eq!(text, "tool said: from-the-tool");
     assert_eq!(outcome.result, Ok(Stop::EndTurn));
@@ -303,7 +303,7 @@ fn a_real_answer_of_openclaws_is_its_text_its_model_and_its_tokens() {
 }
 
 #[test]
-fn openclaws_words_about_a_refusal_are_its_error_and_no_answer() {
+fn openclaw_refusal_is_an_error_and_no_answer() {
     for (name, code, words) in [
         ("error-401.json", Code::AgentAuth, "Re-authenticate"),
         (

@@ -7,7 +7,7 @@ use agentd_protocol::line::{Reach, Sandbox};
 use super::tests::{hear, with};
 
 #[test]
-fn sandbox_of_tools_is_told_as_far_as_known() {
+fn sandbox_of_tools_is_told_where_known() {
     let held = Sandbox {
         files: Reach::Granted,
         network: Reach::None,

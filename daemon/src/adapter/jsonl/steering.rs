@@ -25,7 +25,7 @@ fn steered(word: u64, steering: Steering) -> WorkerEvent {
 }
 
 #[test]
-fn what_a_worker_can_do_besides_turns_is_in_its_status() {
+fn status_tells_abilities_besides_turns() {
     let events = hear(
         &mut with(&[]),
         r#"{"type":"status","steer":true,"compact":false,"resumes":true,"toolsets":true,"fallback_chain":"yes"}"#,
@@ -46,7 +46,7 @@ fn what_a_worker_can_do_besides_turns_is_in_its_status() {
 }
 
 #[test]
-fn a_word_names_the_session_of_its_turn_and_its_answer_says_what_became_of_it() {
+fn steering_names_its_turns_session_and_is_answered() {
     let mut jsonl = with(&[7]);
     let (events, written) = tell(&mut jsonl, word(7, 3));
     assert!(events.is_empty());
@@ -86,7 +86,7 @@ fn a_word_names_the_session_of_its_turn_and_its_answer_says_what_became_of_it() 
 }
 
 #[test]
-fn a_word_for_a_turn_that_is_over_is_not_written_and_a_late_answer_is_nobodys() {
+fn steering_an_ended_turn_is_not_written() {
     let mut jsonl = with(&[7]);
     tell(&mut jsonl, word(7, 3));
     hear(&mut jsonl, r#"{"type":"message_end","id":"t7","text":"x"}"#);
@@ -99,7 +99,7 @@ fn a_word_for_a_turn_that_is_over_is_not_written_and_a_late_answer_is_nobodys() 
 }
 
 #[test]
-fn an_answer_has_the_form_of_its_kind_and_an_id_so_that_its_refusal_ends_no_turn() {
+fn answer_has_its_kinds_form_and_an_id() {
     let mut jsonl = with(&[7]);
     for (reply, name, value) in [
         (Reply::Approved, "approve", json!(true)),
@@ -132,7 +132,7 @@ fn an_answer_has_the_form_of_its_kind_and_an_id_so_that_its_refusal_ends_no_turn
 }
 
 #[test]
-fn a_question_keeps_its_own_deadline_and_can_be_withdrawn() {
+fn question_keeps_its_deadline_and_can_be_withdrawn() {
     let mut jsonl = with(&[7]);
     let asked = r#"{"type":"question","question_id":"w1","kind":"secret","title":"?","expires_at":"1970-01-01T00:00:02Z"}"#;
     let events = hear(&mut jsonl, asked);
@@ -152,7 +152,7 @@ fn a_question_keeps_its_own_deadline_and_can_be_withdrawn() {
 }
 
 #[test]
-fn a_compaction_is_answered_by_its_type_or_refused() {
+fn compaction_is_answered_by_type_or_refused() {
     for (answer, expected) in [
         (
             r#"{"type":"compact","id":"compact","ok":true,"summary":"s"}"#,

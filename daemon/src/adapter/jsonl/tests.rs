@@ -37,7 +37,7 @@ pub(super) fn with(turns: &[u64]) -> Jsonl {
 }
 
 #[test]
-fn a_final_line_that_is_too_long_fails_its_turn() {
+fn final_line_too_long_fails_its_turn() {
     for (turns, id, kind, ends) in [
         (&[1][..], "", "message_end", Some(1)),
         (&[1, 2], r#""id":"t2","#, "error", Some(2)),
@@ -75,7 +75,7 @@ fn ended(events: &[WorkerEvent]) -> &Outcome {
 }
 
 #[test]
-fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
+fn send_names_what_is_pinned_and_nothing_else() {
     let mut jsonl = Jsonl::default();
     let (events, line) = tell(&mut jsonl, WorkerCommand::Prompt(Box::new(prompt(7))));
     assert!(events.is_empty());
@@ -104,7 +104,7 @@ fn a_send_names_what_is_pinned_and_leaves_out_the_rest() {
 }
 
 #[test]
-fn the_answer_to_a_probe_says_what_the_worker_can_do() {
+fn probe_is_answered_with_what_workers_can_do() {
     let mut jsonl = Jsonl::default();
     let (_, line) = tell(&mut jsonl, WorkerCommand::Probe);
     assert_eq!(line, "{\"type\":\"status\",\"id\":\"probe\"}\n");
@@ -135,7 +135,7 @@ fn the_answer_to_a_probe_says_what_the_worker_can_do() {
 }
 
 #[test]
-fn a_session_is_named_in_one_of_its_turns_and_by_nobody_else() {
+fn session_is_named_in_one_of_its_turns() {
     let mut jsonl = with(&[7, 8]);
     let native = "n-1".to_owned();
     let turn = TurnId(7);
@@ -162,7 +162,7 @@ fn a_session_is_named_in_one_of_its_turns_and_by_nobody_else() {
 }
 
 #[test]
-fn a_worker_that_refuses_the_probe_is_not_ready_and_its_words_are_kept() {
+fn probe_that_is_refused_keeps_its_words() {
     for line in [
         r#"{"type":"status","ok":false,"details":"no key"}"#,
         r#"{"type":"error","id":"probe","error":"what?"}"#,
@@ -220,7 +220,7 @@ fn text_and_thinking_become_their_words() {
 }
 
 #[test]
-fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_not() {
+fn tool_call_becomes_words_with_its_output_counted() {
     let mut jsonl = with(&[7]);
     let turn = TurnId(7);
     let call = || "c1".to_owned();
@@ -272,7 +272,7 @@ fn a_tool_call_becomes_its_words_and_its_output_is_counted_when_the_worker_does_
 }
 
 #[test]
-fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_noted_once() {
+fn question_note_and_event_become_their_words() {
     let mut jsonl = with(&[7]);
     let turn = TurnId(7);
     for (line, expected) in [
@@ -325,7 +325,7 @@ fn questions_notes_and_events_become_their_words_and_what_is_unknown_is_noted_on
 }
 
 #[test]
-fn the_final_line_carries_what_the_worker_knows_and_nothing_invented() {
+fn final_line_has_what_is_known_only() {
     let line = r#"{"type":"message_end","id":"t7","text":"done","stop":"max_tokens","provider":"p","model":"m","thinking":"low","local":true,
         "usage":{"input_tokens":3},"cost":{"usd":0.5,"status":"actual"},"api_calls":[{"provider": "p"},7],
         "refusal":"no","suspected_refusal":true,"soul_sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}"#;
@@ -363,7 +363,7 @@ fn the_final_line_carries_what_the_worker_knows_and_nothing_invented() {
 }
 
 #[test]
-fn an_error_line_fails_its_turn_with_its_code() {
+fn error_line_fails_its_turn_with_its_code() {
     for (line, code, error) in [
         (
             r#"{"type":"error","error":"boom"}"#,
@@ -402,7 +402,7 @@ fn an_error_line_fails_its_turn_with_its_code() {
 }
 
 #[test]
-fn a_line_of_no_turn_in_flight_is_stray_so_a_late_answer_is_nobodys() {
+fn stray_line_makes_a_late_answer_nobodys() {
     for (turns, line) in [
         (&[][..], r#"{"type":"message_end","text":"x"}"#),
         (&[], r#"{"type":"error","error":"x"}"#),
@@ -437,7 +437,7 @@ fn what_is_no_object_is_a_log_line() {
 }
 
 #[test]
-fn a_cancel_names_its_send_and_only_while_it_is_outstanding() {
+fn cancel_names_its_send_while_outstanding() {
     let mut jsonl = with(&[7]);
     let cancel = WorkerCommand::Cancel { turn: TurnId(7) };
     assert_eq!(
@@ -453,7 +453,7 @@ fn a_cancel_names_its_send_and_only_while_it_is_outstanding() {
 }
 
 #[test]
-fn a_worker_that_does_not_know_abort_is_not_done_by_saying_so() {
+fn abort_that_is_unknown_is_not_done() {
     let mut jsonl = with(&[7]);
     tell(&mut jsonl, WorkerCommand::Cancel { turn: TurnId(7) });
     let refusal = r#"{"type":"error","id":"t7","code":"unknown-command","error":"abort?"}"#;
@@ -471,7 +471,7 @@ fn a_worker_that_does_not_know_abort_is_not_done_by_saying_so() {
 }
 
 #[test]
-fn a_process_is_recycled_at_once_unless_it_has_one_session_only() {
+fn process_is_recycled_unless_for_one_session() {
     let mut jsonl = Jsonl::default();
     let recycled = (vec![WorkerEvent::Recycled], String::new());
     assert_eq!(tell(&mut jsonl, WorkerCommand::Recycle), recycled);
@@ -547,7 +547,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn no_input_makes_it_panic_or_grow_without_bound(lines in proptest::collection::vec(line(), 0..600)) {
+    fn jsonl_never_panics_nor_grows_whatever_the_input(lines in proptest::collection::vec(line(), 0..600)) {
         let mut jsonl = with(&[7]);
         let (mut events, mut write) = (Vec::new(), Vec::new());
         for line in &lines {
@@ -560,7 +560,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_attached_is_passed_on_to_a_worker_that_says_that_it_takes_it() {
+fn attachments_go_to_workers_that_take_them() {
     for (line, files) in [
         (r#"{"type":"status","attachments":true}"#, true),
         (r#"{"type":"status","attachments":1}"#, false),

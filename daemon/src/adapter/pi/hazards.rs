@@ -10,7 +10,7 @@ use crate::adapter::Adapter as _;
 use crate::adapter::testing::{cancel, compact, prompt, spawn, steer};
 
 #[test]
-fn hazard_01_a_second_prompt_is_written_only_when_the_first_run_is_idle() {
+fn hazard_01_second_prompt_waits_for_idle() {
     for dialect in DIALECTS {
         let mut replay = Replay::of(dialect, "10");
         replay.tell(&prompt(1, "first"));
@@ -24,7 +24,7 @@ fn hazard_01_a_second_prompt_is_written_only_when_the_first_run_is_idle() {
 }
 
 #[test]
-fn hazard_02_an_abort_waits_for_the_run_to_begin() {
+fn hazard_02_abort_waits_for_the_run() {
     for dialect in DIALECTS {
         let mut replay = Replay::of(dialect, "31c");
         replay.tell(&prompt(1, "first"));
@@ -37,7 +37,7 @@ fn hazard_02_an_abort_waits_for_the_run_to_begin() {
 }
 
 #[test]
-fn hazard_03_a_prompt_waits_for_the_end_of_a_compaction() {
+fn hazard_03_prompt_waits_for_a_compaction() {
     let mut replay = Replay::ready();
     replay.hear(&json!({"type": "compaction_start", "reason": "threshold"}));
     replay.tell(&prompt(1, "x"));
@@ -47,7 +47,7 @@ fn hazard_03_a_prompt_waits_for_the_end_of_a_compaction() {
 }
 
 #[test]
-fn hazard_04_a_compaction_is_never_asked_for_in_a_run_so_none_cuts_one_short() {
+fn hazard_04_compaction_is_never_asked_midrun() {
     let compact = compact(None);
     for dialect in DIALECTS {
         for number in ["02", "05", "24", "25"] {
@@ -65,7 +65,7 @@ fn hazard_04_a_compaction_is_never_asked_for_in_a_run_so_none_cuts_one_short() {
 }
 
 #[test]
-fn hazard_05_a_new_session_waits_until_the_run_is_over() {
+fn hazard_05_new_session_waits_for_the_run() {
     for dialect in DIALECTS {
         // The recorded client asked in the middle of a tool; 0.73.1 then went on unseen.
         let mut replay = Replay::of(dialect, "19");
@@ -80,7 +80,7 @@ fn hazard_05_a_new_session_waits_until_the_run_is_over() {
 }
 
 #[test]
-fn hazard_06_the_end_of_a_run_is_not_the_end_of_the_turn() {
+fn hazard_06_runs_end_is_not_the_turns() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "24", 2);
         for _ in 0..3 {
@@ -111,7 +111,7 @@ fn hazard_06_the_end_of_a_run_is_not_the_end_of_the_turn() {
 }
 
 #[test]
-fn hazard_06_a_compaction_after_the_run_keeps_the_turn_open_in_the_old_dialect() {
+fn hazard_06_compaction_keeps_an_old_turn_open() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     for record in [
@@ -130,7 +130,7 @@ fn hazard_06_a_compaction_after_the_run_keeps_the_turn_open_in_the_old_dialect()
 }
 
 #[test]
-fn hazard_06_one_idle_look_is_not_enough_in_the_old_dialect() {
+fn hazard_06_one_idle_look_is_too_few() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     replay.hear(&json!({"type": "agent_start"}));
@@ -143,7 +143,7 @@ fn hazard_06_one_idle_look_is_not_enough_in_the_old_dialect() {
 }
 
 #[test]
-fn a_run_whose_end_is_too_long_a_line_is_over_when_pi_is_idle() {
+fn run_end_too_long_is_over_when_idle() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     replay.hear(&json!({"type": "agent_start"}));
@@ -162,7 +162,7 @@ fn a_run_whose_end_is_too_long_a_line_is_over_when_pi_is_idle() {
 }
 
 #[test]
-fn hazard_06_an_abort_while_pi_waits_to_retry_ends_the_turn() {
+fn hazard_06_abort_of_a_waiting_retry_ends() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "36", 1).play();
         assert_eq!(replay.outcome().result, Ok(Stop::Cancelled), "{dialect}");
@@ -171,7 +171,7 @@ fn hazard_06_an_abort_while_pi_waits_to_retry_ends_the_turn() {
 }
 
 #[test]
-fn hazard_07_only_objects_are_ever_written_whatever_the_prompt() {
+fn hazard_07_only_objects_are_ever_written() {
     for text in [
         "null",
         "[1]",
@@ -190,7 +190,7 @@ fn hazard_07_only_objects_are_ever_written_whatever_the_prompt() {
 }
 
 #[test]
-fn hazard_08_an_error_without_an_id_is_nobodys_and_ends_nothing() {
+fn hazard_08_error_without_an_id_ends_nothing() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     let error = json!({"type": "response", "command": "nonsense", "success": false, "error": "Unknown command: nonsense"});
@@ -206,7 +206,7 @@ fn hazard_08_an_error_without_an_id_is_nobodys_and_ends_nothing() {
 }
 
 #[test]
-fn what_a_newer_pi_says_is_noted_once_and_what_it_asks_is_answered() {
+fn news_of_a_newer_pi_is_noted_once() {
     let mut replay = Replay::ready();
     replay.hear(&json!({"type": "before_the_turn"}));
     replay.tell(&prompt(1, "x"));
@@ -227,7 +227,7 @@ fn what_a_newer_pi_says_is_noted_once_and_what_it_asks_is_answered() {
 }
 
 #[test]
-fn hazard_09_snapshots_are_dropped_and_only_deltas_are_told() {
+fn hazard_09_snapshots_are_dropped_for_deltas() {
     for dialect in DIALECTS {
         // In the old dialect the first delta comes with a snapshot that is three words ahead.
         let replay = Replay::turn(dialect, "02", 1).play();
@@ -247,7 +247,7 @@ fn hazard_09_snapshots_are_dropped_and_only_deltas_are_told() {
 }
 
 #[test]
-fn hazard_10_the_model_is_chosen_by_flags_and_no_setter_is_ever_written() {
+fn hazard_10_model_is_a_flag_never_set() {
     let mut replay = Replay::ready();
     let WorkerCommand::Prompt(pinned) = prompt(1, "x") else {
         unreachable!()
@@ -270,7 +270,7 @@ fn hazard_10_the_model_is_chosen_by_flags_and_no_setter_is_ever_written() {
 }
 
 #[test]
-fn hazard_11_the_queue_is_ours_so_a_cancelled_prompt_leaves_nothing_behind() {
+fn hazard_11_cancelled_prompt_leaves_no_queue() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
         replay.play_to("agent_start");
@@ -284,7 +284,7 @@ fn hazard_11_the_queue_is_ours_so_a_cancelled_prompt_leaves_nothing_behind() {
 }
 
 #[test]
-fn hazard_11_a_word_that_came_too_late_never_reaches_the_next_turn() {
+fn hazard_11_late_word_reaches_no_next_turn() {
     for (dialect, cleared) in [
         ("pi-0.73.1", None),
         ("pi-1.5.2", Some(true)),
@@ -331,7 +331,7 @@ fn hazard_11_a_word_that_came_too_late_never_reaches_the_next_turn() {
 }
 
 #[test]
-fn hazard_12_a_tool_is_ended_by_a_word_and_standard_input_stays_open() {
+fn hazard_12_tool_ends_by_a_word() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "06", 1).play();
         let aborted = |event: &WorkerEvent| matches!(event, WorkerEvent::ToolEnded { ok: false, output, .. } if output.ends_with("Command aborted"));
@@ -343,7 +343,7 @@ fn hazard_12_a_tool_is_ended_by_a_word_and_standard_input_stays_open() {
 }
 
 #[test]
-fn hazard_13_a_session_is_opened_by_the_name_pi_gave_it_and_by_no_other() {
+fn hazard_13_session_opens_by_pis_name_only() {
     let resumed = Spawn {
         resume: Some("/s/a.jsonl".into()),
         session: Some("main".into()),
@@ -358,7 +358,7 @@ fn hazard_13_a_session_is_opened_by_the_name_pi_gave_it_and_by_no_other() {
 }
 
 #[test]
-fn hazard_14_a_retry_that_pi_hides_and_one_that_it_tells_end_alike() {
+fn hazard_14_hidden_and_told_retries_end_alike() {
     for (dialect, notes) in [("pi-0.73.1", 0), ("pi-1.5.2", 1)] {
         let replay = Replay::turn(dialect, "24", 1).play();
         assert_eq!(replay.text(), "echo: recover");
@@ -370,7 +370,7 @@ fn hazard_14_a_retry_that_pi_hides_and_one_that_it_tells_end_alike() {
 }
 
 #[test]
-fn a_tool_that_ends_without_a_start_is_passed_on_and_a_second_end_of_a_run_is_nobodys() {
+fn tool_and_run_ends_unstarted_are_harmless() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     replay.hear(&json!({"type": "agent_start"}));
@@ -397,7 +397,7 @@ fn a_tool_that_ends_without_a_start_is_passed_on_and_a_second_end_of_a_run_is_no
 }
 
 #[test]
-fn a_refusal_is_told_as_one_with_its_words() {
+fn refusal_is_told_as_one_with_its_words() {
     let prompt = crate::adapter::attached::samples::prompt(Vec::new());
     for (stop, error, told) in [
         ("length", "", Some(Stop::MaxTokens)),
@@ -424,7 +424,7 @@ fn a_refusal_is_told_as_one_with_its_words() {
 }
 
 #[test]
-fn a_piece_of_a_newer_pi_is_noted_once() {
+fn piece_of_a_newer_pi_is_noted_once() {
     let mut replay = Replay::turn("pi-1.5.2", "02", 1);
     replay.play_to("message_update");
     for _ in 0..3 {
@@ -449,7 +449,7 @@ fn a_piece_of_a_newer_pi_is_noted_once() {
 }
 
 #[test]
-fn a_command_that_begins_another_session_leaves_that_ones_name() {
+fn command_that_changes_sessions_leaves_that_name() {
     for kept in [false, true] {
         let mut replay = Replay::ready();
         (replay.adapter.named, replay.adapter.kept) = (Some("/s/old.jsonl".to_owned()), kept);

@@ -50,7 +50,7 @@ fn settled(replay: &mut Replay) {
 }
 
 #[test]
-fn a_word_waits_for_the_run_to_begin_and_is_taken_when_it_has_left_the_queue() {
+fn steering_waits_for_the_run_and_the_queue() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
         replay.tell(&prompt(1, "x"));
@@ -95,7 +95,7 @@ fn words_are_taken_in_their_order() {
 }
 
 #[test]
-fn a_word_that_pi_handles_or_refuses_is_answered_at_once() {
+fn steering_handled_or_refused_is_answered_at_once() {
     let mut replay = running();
     replay.tell(&steer(1, "/handled"));
     replay.tell(&steer(2, "/refused"));
@@ -117,7 +117,7 @@ fn a_word_that_pi_handles_or_refuses_is_answered_at_once() {
 }
 
 #[test]
-fn a_word_for_a_turn_that_is_not_here_or_is_being_aborted_goes_nowhere() {
+fn steering_an_absent_or_aborted_turn_goes_nowhere() {
     let mut replay = Replay::ready();
     replay.tell(&steer(1, "x"));
     assert_eq!(steered(&replay), [(1, Steering::TooLate)]);
@@ -132,7 +132,7 @@ fn a_word_for_a_turn_that_is_not_here_or_is_being_aborted_goes_nowhere() {
 }
 
 #[test]
-fn an_abort_keeps_pis_queue_so_it_is_cleared_before_the_turn_is_over() {
+fn abort_clears_the_queue_before_turns_end() {
     let mut replay = running();
     replay.tell(&steer(1, "x"));
     queue(&mut replay, &["x"]);
@@ -159,7 +159,7 @@ fn an_abort_keeps_pis_queue_so_it_is_cleared_before_the_turn_is_over() {
 }
 
 #[test]
-fn each_kind_of_dialog_gets_its_own_kind_of_answer() {
+fn dialog_of_each_kind_gets_its_answer() {
     let mut replay = running();
     for (method, more, kind, reply, expected) in [
         (
@@ -221,7 +221,7 @@ fn each_kind_of_dialog_gets_its_own_kind_of_answer() {
 }
 
 #[test]
-fn the_answers_of_the_recorded_person_are_written_as_they_were() {
+fn answers_of_the_recording_are_written_as_recorded() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "25", 4).play();
         let answers = replay.wrote.iter();
@@ -234,7 +234,7 @@ fn the_answers_of_the_recorded_person_are_written_as_they_were() {
 }
 
 #[test]
-fn a_compaction_is_between_turns_and_the_next_prompt_waits_for_its_answer() {
+fn compaction_between_turns_holds_the_next_prompt() {
     let compact = compact(Some("names"));
     for (given, expected) in [
         (

@@ -12,7 +12,7 @@ use crate::adapter::Adapter as _;
 use crate::adapter::testing::{prompt, spawn};
 
 #[test]
-fn what_is_set_becomes_a_flag_and_the_rest_is_left_to_pi() {
+fn settings_become_flags_and_the_rest_is_pis() {
     let command = ["/bin/pi".to_owned()];
     assert_eq!(
         launch(&command, &spawn()).argv,
@@ -74,7 +74,7 @@ fn the_thinking_level_that_counts_is_told() {
 }
 
 #[test]
-fn it_is_ready_when_its_state_is_known_and_names_its_session() {
+fn ready_is_known_by_its_state_and_session() {
     for dialect in DIALECTS {
         let mut replay = Replay::of(dialect, "40c");
         replay.tell(&WorkerCommand::Probe);
@@ -88,7 +88,7 @@ fn it_is_ready_when_its_state_is_known_and_names_its_session() {
 }
 
 #[test]
-fn a_session_is_named_again_once_its_first_turn_has_made_its_file() {
+fn session_is_renamed_once_its_file_is_made() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "40c", 1);
         replay.tell(&WorkerCommand::Probe);
@@ -101,7 +101,7 @@ fn a_session_is_named_again_once_its_first_turn_has_made_its_file() {
 }
 
 #[test]
-fn a_session_that_comes_back_empty_is_noted_as_lost() {
+fn session_that_comes_back_empty_is_lost() {
     for (dialect, number, lost) in [
         ("pi-0.73.1", "40b", 1),
         ("pi-0.73.1", "40d", 0),
@@ -130,7 +130,7 @@ fn a_session_that_comes_back_empty_is_noted_as_lost() {
 }
 
 #[test]
-fn a_session_whose_file_is_removed_beneath_it_gets_a_new_process() {
+fn session_whose_file_goes_gets_another_process() {
     for (error, gone) in [
         (
             "ENOENT: no such file or directory, open '/s/one.jsonl'",
@@ -160,7 +160,7 @@ fn a_session_whose_file_is_removed_beneath_it_gets_a_new_process() {
 }
 
 #[test]
-fn a_plain_answer_arrives_as_deltas_and_ends_once_when_pi_is_idle() {
+fn answer_comes_as_deltas_and_ends_when_idle() {
     for dialect in DIALECTS {
         let mut replay = Replay::turn(dialect, "02", 1);
         replay.play_to("agent_end");
@@ -178,7 +178,7 @@ fn a_plain_answer_arrives_as_deltas_and_ends_once_when_pi_is_idle() {
 }
 
 #[test]
-fn usage_and_cost_are_summed_over_the_turn_as_pi_itself_sums_them() {
+fn usage_and_cost_are_summed_as_pi_does() {
     for dialect in DIALECTS {
         let records = load(dialect, "03");
         let stats = records
@@ -220,7 +220,7 @@ fn run(replay: &mut Replay, mut message: Value) {
 }
 
 #[test]
-fn a_tool_call_has_its_output_piece_by_piece_and_whole_at_its_end() {
+fn tool_call_has_output_piecewise_and_whole() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "04", 1).play();
         let turn = TurnId(1);
@@ -282,7 +282,7 @@ fn thinking_is_kept_apart_from_text() {
 }
 
 #[test]
-fn an_aborted_turn_ends_as_cancelled_with_its_text_and_the_next_one_runs() {
+fn abort_keeps_the_text_and_the_next_runs() {
     for dialect in DIALECTS {
         let replay = Replay::of(dialect, "05").play();
         let outcomes = replay.outcomes();
@@ -325,7 +325,7 @@ fn an_error_is_named_by_its_obvious_signs() {
 }
 
 #[test]
-fn a_prompt_that_pi_refuses_is_a_failed_turn() {
+fn prompt_that_pi_refuses_is_a_failed_turn() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     let id = &replay.wrote[0]["id"];
@@ -356,7 +356,7 @@ fn a_pi_without_any_model_reports_none() {
 }
 
 #[test]
-fn a_message_cut_short_says_so_and_one_without_deltas_is_told_whole() {
+fn message_cut_short_or_without_deltas_is_told() {
     let mut replay = Replay::ready();
     replay.tell(&prompt(1, "x"));
     run(
@@ -372,7 +372,7 @@ fn a_message_cut_short_says_so_and_one_without_deltas_is_told_whole() {
 }
 
 #[test]
-fn a_dialog_becomes_a_question_and_is_dismissed_with_the_safe_answer() {
+fn dialog_becomes_a_question_and_is_dismissed_safely() {
     for dialect in DIALECTS {
         let replay = Replay::turn(dialect, "25", 2).play();
         let asked = replay.count(|event| {
@@ -394,7 +394,7 @@ fn a_dialog_becomes_a_question_and_is_dismissed_with_the_safe_answer() {
 }
 
 #[test]
-fn a_command_of_an_extension_ends_its_turn_without_a_run() {
+fn command_of_an_extension_ends_its_turn() {
     for dialect in DIALECTS {
         for nth in 1..=3 {
             let mut replay = Replay::turn(dialect, "25", nth);
@@ -413,7 +413,7 @@ fn a_command_of_an_extension_ends_its_turn_without_a_run() {
 }
 
 #[test]
-fn a_process_is_recycled_by_a_new_session_and_its_new_name_is_told() {
+fn process_recycled_by_a_new_session_names_it() {
     for dialect in DIALECTS {
         let mut replay = Replay::of(dialect, "40c");
         replay.tell(&WorkerCommand::Recycle);
@@ -433,7 +433,7 @@ fn a_process_is_recycled_by_a_new_session_and_its_new_name_is_told() {
 }
 
 #[test]
-fn a_new_session_that_an_extension_cancels_recycles_nothing() {
+fn process_is_not_recycled_when_extensions_cancel() {
     let mut replay = Replay::ready();
     replay.tell(&WorkerCommand::Recycle);
     let id = &replay.wrote[0]["id"];
@@ -502,7 +502,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_input_makes_it_panic_or_grow_without_bound(lines in proptest::collection::vec(line(), 0..400)) {
+    fn pi_never_panics_nor_grows_whatever_the_input(lines in proptest::collection::vec(line(), 0..400)) {
         let mut pi = Pi::default();
         let (mut events, mut write) = (Vec::new(), Vec::new());
         for command in [WorkerCommand::Probe, prompt(1, "/x"), WorkerCommand::Recycle, prompt(2, "y"), prompt(3, "z")] {
@@ -533,7 +533,7 @@ fn whole_run(pi: &mut Pi, number: u64, events: &mut Vec<WorkerEvent>) -> String 
 }
 
 #[test]
-fn a_settled_turn_of_a_session_that_is_known_ends_without_another_look() {
+fn turn_of_a_known_session_ends_when_settled() {
     let (mut pi, mut events, mut write) = (Pi::new(&spawn()), Vec::new(), Vec::new());
     let asked = whole_run(&mut pi, 1, &mut events);
     let asked: Value = serde_json::from_str(asked.trim()).unwrap();
@@ -550,7 +550,7 @@ fn a_settled_turn_of_a_session_that_is_known_ends_without_another_look() {
 }
 
 #[test]
-fn the_first_turn_ends_when_pi_settles_and_its_file_counts_from_then_on() {
+fn turn_that_is_first_settles_with_its_file() {
     let (mut pi, mut events, mut write) = (Pi::new(&spawn()), Vec::new(), Vec::new());
     pi.encode(&WorkerCommand::Probe, &mut events, &mut write);
     let asked: Value = serde_json::from_slice(&write).unwrap();
@@ -577,7 +577,7 @@ fn the_first_turn_ends_when_pi_settles_and_its_file_counts_from_then_on() {
 }
 
 #[test]
-fn a_picture_goes_with_the_prompt_and_without_one_nothing_is_said_of_it() {
+fn picture_goes_with_its_prompt_only() {
     let mut prompt = crate::adapter::attached::samples::prompt(Vec::new());
     let picture = json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"});
     assert_eq!(

@@ -22,7 +22,7 @@ fn of(endpoints: &Endpoints, url: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_added_is_kept_privately_with_a_secret_of_its_own() {
+fn endpoint_that_is_added_has_a_private_secret() {
     let (_dir, file) = place();
     let first = add(&file, "https://a.example/hooks", false);
     let second = add(&file, "https://b.example/", false);
@@ -65,7 +65,7 @@ fn a_secret_is_rotated_in_two_steps() {
 }
 
 #[test]
-fn a_file_that_others_can_read_or_that_is_broken_is_refused_without_its_secrets() {
+fn endpoints_file_that_is_unsafe_is_refused_discreetly() {
     let (_dir, file) = place();
     let secret = add(&file, "https://a.example/", false).reveal();
     let text = std::fs::read_to_string(&file).unwrap();
@@ -93,7 +93,7 @@ fn a_file_that_others_can_read_or_that_is_broken_is_refused_without_its_secrets(
 }
 
 #[test]
-fn a_url_belongs_to_the_longest_beginning_at_the_end_of_a_part() {
+fn endpoint_of_a_url_is_its_longest_beginning() {
     let (_dir, file) = place();
     for url in [
         "https://a.example/hooks",
@@ -146,7 +146,7 @@ fn a_url_belongs_to_the_longest_beginning_at_the_end_of_a_part() {
 /// of an endpoint that anybody may call at that host, with and without leave for private networks.
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn no_spelling_of_an_address_gets_out_of_reach() {
+fn address_in_no_spelling_gets_out_of_reach() {
     let never = [
         "http://169.254.169.254/latest/meta-data/",
         "http://169.254.169.254.nip/",
@@ -250,7 +250,7 @@ fn no_spelling_of_an_address_gets_out_of_reach() {
 }
 
 #[test]
-fn an_endpoint_that_could_never_be_reached_is_not_added() {
+fn endpoint_that_is_out_of_reach_is_refused() {
     let (_dir, file) = place();
     for (url, why) in [
         ("http://127.0.0.1:8080/", "private network"),

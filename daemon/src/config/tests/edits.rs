@@ -53,7 +53,7 @@ fn add(name: &str, agent: NewAgent) -> Change {
 }
 
 #[test]
-fn an_agent_is_added_below_everything_and_can_be_taken_out_again() {
+fn agent_is_added_last_and_taken_out_again() {
     let mut agent = new(
         "exec",
         &["/bin/c", "--model={model}", "a \"b\" \\ \u{7f}\n"],
@@ -73,7 +73,7 @@ fn an_agent_is_added_below_everything_and_can_be_taken_out_again() {
 }
 
 #[test]
-fn an_agent_is_taken_out_with_its_tables_and_its_own_comment_only() {
+fn agent_goes_with_its_tables_and_comment() {
     let without = change(WRITTEN, &Change::Remove("a".to_owned())).unwrap();
     let expected = "\
 # My agents.
@@ -98,7 +98,7 @@ command = [\"/bin/b\"]
 }
 
 #[test]
-fn the_default_is_changed_in_its_place_or_put_above_the_first_table() {
+fn default_is_changed_in_place_or_put_first() {
     let fresh = change(WRITTEN, &Change::Default("a".to_owned())).unwrap();
     assert_eq!(fresh, WRITTEN.replace("= \"b\"   #", "= \"a\"   #"));
     for (text, expected) in [
@@ -118,7 +118,7 @@ fn the_default_is_changed_in_its_place_or_put_above_the_first_table() {
 }
 
 #[test]
-fn the_default_is_taken_away_and_the_words_above_it_stay() {
+fn default_is_taken_away_below_its_comment() {
     let without = change(WRITTEN, &Change::NoDefault).unwrap();
     let expected = WRITTEN.replace("default_agent = \"b\"   # for now\n\n", "");
     assert_eq!(without, expected);
@@ -136,7 +136,7 @@ fn the_default_is_taken_away_and_the_words_above_it_stay() {
 }
 
 #[test]
-fn inline_tables_and_dotted_keys_are_changed_as_they_are_written() {
+fn agent_is_changed_in_inline_and_dotted_tables() {
     let new = || add("n", new("exec", &["/n"]));
     let table = "[agents.n]\nkind = \"exec\"\ncommand = [\"/n\"]\n";
     let gone = || Change::Remove("a".to_owned());
@@ -183,7 +183,7 @@ fn inline_tables_and_dotted_keys_are_changed_as_they_are_written() {
 }
 
 #[test]
-fn an_agent_is_added_below_the_other_tables_too() {
+fn agent_is_added_below_other_tables_too() {
     let text = "[agents.a]\nkind = 'exec'\ncommand = ['/a']\n\n[retention]\ndays = 1\n# the end";
     let fresh = change(text, &add("n", new("exec", &["/n"]))).unwrap();
     assert!(
@@ -193,7 +193,7 @@ fn an_agent_is_added_below_the_other_tables_too() {
 }
 
 #[test]
-fn a_wrong_change_says_what_to_do_and_a_broken_file_its_line() {
+fn edit_that_is_wrong_says_what_to_do() {
     let cases = [
         (
             WRITTEN,
@@ -254,7 +254,7 @@ fn a_wrong_change_says_what_to_do_and_a_broken_file_its_line() {
 }
 
 #[test]
-fn what_the_command_line_lacks_or_gets_wrong_is_told_in_its_own_words() {
+fn edit_by_command_line_names_its_own_words() {
     let cases = [
         (
             add("x y", NewAgent::default()),
@@ -291,7 +291,7 @@ fn what_the_command_line_lacks_or_gets_wrong_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_secret_is_refused_without_being_repeated_and_nothing_is_written() {
+fn edit_refuses_a_secret_without_repeating_it() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("config.toml");
     let with = |name: &str, value: &str| {
@@ -326,7 +326,7 @@ fn a_secret_is_refused_without_being_repeated_and_nothing_is_written() {
 }
 
 #[test]
-fn a_file_keeps_its_mode_and_a_link_stays_one() {
+fn edit_keeps_the_files_mode_and_link() {
     let dir = TempDir::new().unwrap();
     let (real, link) = (dir.path().join("real.toml"), dir.path().join("config.toml"));
     fs::write(&real, WRITTEN).unwrap();

@@ -17,7 +17,7 @@ fn agent(kind: Kind, program: &str) -> AgentConfig {
 }
 
 #[test]
-fn each_agent_that_is_there_is_run_in_its_long_lived_form() {
+fn agents_are_found_in_their_long_lived_form() {
     let dir = TempDir::new().unwrap();
     for name in [
         "pi", "claude", "codex", "gemini", "opencode", "goose", "hermes", "openclaw",
@@ -50,7 +50,7 @@ fn each_agent_that_is_there_is_run_in_its_long_lived_form() {
 }
 
 #[test]
-fn path_comes_before_the_usual_places_and_what_is_in_neither_is_missing() {
+fn agents_on_path_come_before_usual_places() {
     let (on_path, usual) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     program(on_path.path(), "claude");
     let hidden = program(usual.path(), "claude");
@@ -71,7 +71,7 @@ fn path_comes_before_the_usual_places_and_what_is_in_neither_is_missing() {
 }
 
 #[test]
-fn what_has_the_name_and_is_no_program_is_told_with_its_place() {
+fn agents_that_are_no_program_are_told() {
     let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let at = |name: &str| first.path().join(name);
     fs::create_dir(at("claude")).unwrap();
@@ -122,7 +122,7 @@ fn what_has_the_name_and_is_no_program_is_told_with_its_place() {
 }
 
 #[test]
-fn a_program_that_only_has_the_name_is_not_usable_unless_it_is_meant() {
+fn program_of_the_name_only_is_not_usable() {
     let dir = TempDir::new().unwrap();
     let pi = program(dir.path(), "pi");
     let mut look = look(&[dir.path()], &[]);
@@ -142,7 +142,7 @@ fn a_program_that_only_has_the_name_is_not_usable_unless_it_is_meant() {
 }
 
 #[test]
-fn a_program_is_known_by_what_it_says_and_not_by_its_mere_name() {
+fn program_is_known_by_what_it_says() {
     for (program, says) in [
         (
             "pi",
@@ -173,7 +173,7 @@ fn a_program_is_known_by_what_it_says_and_not_by_its_mere_name() {
 }
 
 #[test]
-fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
+fn path_that_is_relative_leads_nowhere() {
     let dir = TempDir::new().unwrap();
     program(dir.path(), "tool");
     // The same directory as seen from here, wherever the tests run.
@@ -208,7 +208,7 @@ fn neither_path_nor_a_home_that_is_relative_leads_to_the_current_directory() {
 }
 
 #[test]
-fn the_kind_exec_asks_for_the_exec_form_and_so_does_a_program_without_the_other() {
+fn exec_form_is_for_its_kind_or_lack() {
     let dir = TempDir::new().unwrap();
     let gemini = program(dir.path(), "gemini");
     let mut look = look(&[dir.path()], &[]);
@@ -242,7 +242,7 @@ fn the_kind_exec_asks_for_the_exec_form_and_so_does_a_program_without_the_other(
 }
 
 #[test]
-fn an_agent_gets_its_own_variables_and_never_another_ones_keys() {
+fn environment_of_an_agent_has_no_others_keys() {
     let of = |kind, program| passes(&agent(kind, program));
     let claude = of(Kind::Claude, "/bin/claude");
     assert!(claude.contains(&"ANTHROPIC_API_KEY") && !claude.contains(&"OPENAI_API_KEY"));
@@ -264,7 +264,7 @@ fn an_agent_gets_its_own_variables_and_never_another_ones_keys() {
 }
 
 #[test]
-fn the_built_in_agent_gets_the_keys_of_every_provider_and_is_no_other_program() {
+fn environment_of_timmy_has_all_providers_keys() {
     let timmy = agent(Kind::Jsonl, "/opt/agentd/timmy");
     assert!(is_built_in(&timmy));
     let got = passes(&timmy);
@@ -284,7 +284,7 @@ fn the_built_in_agent_gets_the_keys_of_every_provider_and_is_no_other_program() 
 }
 
 #[test]
-fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is_unsure() {
+fn login_is_seen_by_file_or_variable() {
     let home = TempDir::new().unwrap();
     let of = |kind: Kind, program: &str, set: &[(&str, &str)]| {
         let value = |name: &str| {
@@ -331,7 +331,7 @@ fn a_login_is_seen_by_its_file_or_its_variable_and_nothing_is_said_where_that_is
 }
 
 #[test]
-fn settings_that_name_another_way_to_log_in_leave_it_open() {
+fn login_named_otherwise_in_settings_is_open() {
     let home = TempDir::new().unwrap();
     let known = |program: &str| {
         let agent = agent(Kind::Exec, &format!("/bin/{program}"));
@@ -368,7 +368,7 @@ fn settings_that_name_another_way_to_log_in_leave_it_open() {
 }
 
 #[test]
-fn an_opencode_that_nobody_configured_must_not_choose_a_model() {
+fn opencode_unconfigured_must_not_choose_a_model() {
     let dir = TempDir::new().unwrap();
     program(dir.path(), "opencode");
     let mut look = look(&[dir.path()], &[]);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn size_and_number_of_the_parts_are_bounded_and_only_the_user_reads_them() {
+    fn log_parts_are_bounded_and_the_users_only() {
         let dir = TempDir::new().unwrap();
         let mut log = rotated(&dir, 100);
         for line in 0..1000 {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_taken_away_is_made_again_and_a_full_one_goes_on_where_it_was() {
+    fn log_file_taken_away_is_made_again() {
         let dir = TempDir::new().unwrap();
         let mut log = rotated(&dir, 100);
         log.line(b"one\n");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_file_is_closed_to_others_and_a_link_is_not_followed() {
+    fn log_file_is_private_and_no_link() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join(FILE);
         fs::write(&path, "").unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn log_on_a_disk_that_hangs_holds_up_nobody() {
+    fn log_on_a_hung_disk_holds_up_nobody() {
         let dir = TempDir::new().unwrap();
         // Opened for writing it waits for a reader, which never comes: like a disk that hangs.
         let path = dir.path().join(FILE);

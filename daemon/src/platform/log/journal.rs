@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_that_does_not_read_holds_up_nobody_and_is_told_what_it_missed() {
+    fn journal_that_does_not_read_is_told_later() {
         const LINES: usize = 2000;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");

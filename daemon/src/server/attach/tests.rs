@@ -69,7 +69,7 @@ fn refused(attachment: Attachment) -> String {
 }
 
 #[test]
-fn a_file_is_what_its_content_is_and_its_path_is_not_kept() {
+fn attached_file_is_known_by_its_content() {
     let dir = TempDir::new().unwrap();
     let png = dir.path().join("notes.txt");
     std::fs::write(&png, PNG).unwrap();
@@ -133,7 +133,7 @@ fn each_type_is_known_by_its_first_bytes() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_at_once() {
+fn attached_file_must_be_regular() {
     let dir = TempDir::new().unwrap();
     let fifo = dir.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -156,7 +156,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_file_that_grows_or_is_written_while_it_is_read_is_refused() {
+fn attached_file_that_changes_meanwhile_is_refused() {
     let runtime = runtime();
     let _in_it = runtime.enter();
     let dir = TempDir::new().unwrap();
@@ -176,7 +176,7 @@ fn a_file_that_grows_or_is_written_while_it_is_read_is_refused() {
 }
 
 #[test]
-fn a_content_that_lies_or_cannot_be_decoded_is_refused() {
+fn attached_content_that_lies_is_refused() {
     let png = STANDARD.encode(PNG);
     for (mime, content, why) in [
         (
@@ -197,7 +197,7 @@ fn a_content_that_lies_or_cannot_be_decoded_is_refused() {
 }
 
 #[test]
-fn one_may_have_so_many_bytes_and_all_of_a_request_so_many() {
+fn attached_bytes_have_limits_each_and_together() {
     let dir = TempDir::new().unwrap();
     let of = |size: usize| {
         let path = dir.path().join(size.to_string());

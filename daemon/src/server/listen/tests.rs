@@ -60,7 +60,7 @@ impl Accepting {
 }
 
 #[tokio::test]
-async fn the_socket_is_private_whatever_the_umask_and_its_peer_is_known() {
+async fn socket_is_private_and_knows_its_peer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/agentd.sock");
     let listener = {
@@ -91,7 +91,7 @@ pub(in crate::server) fn stale(path: &Path) {
 }
 
 #[tokio::test]
-async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
+async fn socket_that_is_stale_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agentd.sock");
     stale(&path);
@@ -109,7 +109,7 @@ async fn a_stale_socket_is_replaced_and_anything_else_is_not() {
 }
 
 #[tokio::test]
-async fn a_socket_that_was_taken_away_is_bound_again() {
+async fn socket_that_was_taken_away_is_bound_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("in/agentd.sock");
     let (mut binding, listener) = new(&path).unwrap();
@@ -141,7 +141,7 @@ async fn another_daemons_socket_is_not_unlinked() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_told_so_and_a_closed_one_makes_room() {
+async fn connection_too_many_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agentd.sock");
     let (_binding, listener) = new(&path).unwrap();
@@ -185,7 +185,7 @@ fn another_user_is_not_ours() {
 }
 
 #[tokio::test]
-async fn only_a_listening_unix_stream_socket_is_taken_from_the_service_manager() {
+async fn socket_handed_in_must_listen_for_streams() {
     let dir = tempfile::tempdir().unwrap();
     let good = StdListener::bind(dir.path().join("a")).unwrap();
     assert!(check_listening(good.as_fd()).is_ok());
@@ -207,7 +207,7 @@ async fn only_a_listening_unix_stream_socket_is_taken_from_the_service_manager()
 }
 
 #[test]
-fn a_path_too_long_is_refused_with_both_lengths() {
+fn socket_path_too_long_says_both_lengths() {
     let path = PathBuf::from(format!("/{}", "x".repeat(LONGEST_PATH)));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

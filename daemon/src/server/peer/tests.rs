@@ -169,7 +169,7 @@ fn codes(text: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_connection_closes_100_ms_after_its_last_byte_when_all_is_answered() {
+async fn bare_connection_closes_100_ms_after_its_answers() {
     let mut peer = open(Origin::Socket).answered();
     peer.say("{\"type\":\"ping\"}\n").await;
     let (text, took) = peer.rest().await;
@@ -180,7 +180,7 @@ async fn a_bare_connection_closes_100_ms_after_its_last_byte_when_all_is_answere
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_connection_closes_at_once_when_its_input_has_ended() {
+async fn bare_connection_closes_when_its_input_has_ended() {
     let mut peer = open(Origin::Socket).answered();
     peer.say("{\"type\":\"ping\"}\n").await;
     peer.client.shutdown().await.unwrap();
@@ -189,7 +189,7 @@ async fn a_bare_connection_closes_at_once_when_its_input_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_connection_without_a_line_closes_after_five_minutes() {
+async fn bare_connection_unused_closes_after_five_minutes() {
     for said in ["", "\n \n"] {
         let mut peer = open(Origin::Socket).answered();
         peer.say(said).await;
@@ -199,7 +199,7 @@ async fn a_bare_connection_without_a_line_closes_after_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_ends_without_a_line_closes_at_once() {
+async fn connection_that_ends_unasked_closes_at_once() {
     for origin in [Origin::Socket, Origin::Stdio] {
         let mut peer = open(origin).answered();
         peer.client.shutdown().await.unwrap();
@@ -208,7 +208,7 @@ async fn an_input_that_ends_without_a_line_closes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_connection_waits_for_what_was_asked_however_long_it_takes() {
+async fn bare_connection_waits_for_answers_without_a_limit() {
     for half_close in [false, true] {
         let mut both = open(Origin::Socket);
         both.client
@@ -259,7 +259,7 @@ async fn hello_keeps_a_connection_until_it_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_owner_hears_once_that_no_more_is_asked_while_an_answer_is_outstanding() {
+async fn owner_hears_once_of_a_last_request() {
     let mut both = open(Origin::Socket);
     let lines = b"{\"type\":\"hello\"}\n{\"type\":\"drain\",\"id\":1}\n";
     both.client.write_all(lines).await.unwrap();
@@ -306,7 +306,7 @@ async fn standard_input_is_served_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_arrives_while_closing_is_served_and_cancels_the_close() {
+async fn line_that_comes_while_closing_is_served() {
     let mut peer = open(Origin::Socket).answered();
     for _ in 0..20 {
         peer.say("{\"type\":\"ping\"}\n").await;
@@ -332,7 +332,7 @@ async fn bytes_may_come_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_requests_in_one_write_get_a_thousand_answers() {
+async fn requests_by_the_thousand_are_all_answered() {
     let mut peer = open(Origin::Socket).answered();
     let mut text = String::new();
     for id in 0..1000 {
@@ -343,7 +343,7 @@ async fn a_thousand_requests_in_one_write_get_a_thousand_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_line_gets_its_code_and_the_next_one_is_served() {
+async fn line_that_is_bad_spoils_no_next_one() {
     for (line, code) in [
         (&b"\xff\xfe"[..], "bad-utf8"),
         (b"GET / HTTP/1.1", "bad-json"),
@@ -374,7 +374,7 @@ async fn a_refused_line_alone_counts_as_a_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_is_still_unanswered_is_refused_and_free_afterwards() {
+async fn id_that_is_unanswered_is_taken_until_then() {
     let mut both = open(Origin::Socket);
     let lines = "{\"type\":\"agents\",\"id\":7}\n{\"type\":\"ping\",\"id\":7}\n";
     both.client.write_all(lines.as_bytes()).await.unwrap();
@@ -396,7 +396,7 @@ async fn an_id_that_is_still_unanswered_is_refused_and_free_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unterminated_last_line_is_served_if_it_is_an_object() {
+async fn line_unterminated_is_served_if_an_object() {
     for (last, code) in [
         ("{\"type\":\"ping\"}", "pong"),
         ("{\"type\":\"pi", "truncated"),
@@ -415,7 +415,7 @@ async fn an_unterminated_last_line_is_served_if_it_is_an_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_of_the_limit_passes_and_one_more_byte_does_not() {
+async fn line_over_the_limit_by_one_is_refused() {
     for (more, code) in [(0, "pong"), (1, "frame-too-long")] {
         let mut peer = open(Origin::Socket).answered();
         let head = "{\"type\":\"ping\",\"x\":\"";
@@ -445,7 +445,7 @@ async fn unfinished_lines_of_all_connections_share_one_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_does_not_end_within_30_s_is_truncated_and_the_connection_closed() {
+async fn line_unended_after_30_s_closes_its_connection() {
     let mut peer = open(Origin::Socket).answered();
     peer.say("{\"type\":\"hello\"}\n{\"type\"").await;
     peer.line().await;
@@ -457,7 +457,7 @@ async fn a_line_that_does_not_end_within_30_s_is_truncated_and_the_connection_cl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_never_reads_fills_a_bounded_buffer_and_blocks_only_itself() {
+async fn peer_that_never_reads_blocks_only_itself() {
     let mut both = open(Origin::Socket);
     both.client
         .write_all(b"{\"prompt\":\"hi\"}\n")
@@ -504,7 +504,7 @@ async fn reading_stops_while_too_much_is_unanswered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mark_is_reported_when_everything_before_it_was_written() {
+async fn mark_is_reported_when_all_before_is_written() {
     let mut both = open(Origin::Socket);
     both.client
         .write_all(b"{\"prompt\":\"hi\"}\n")
@@ -527,7 +527,7 @@ async fn a_mark_is_reported_when_everything_before_it_was_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_goes_away_still_has_everything_it_sent_served() {
+async fn connection_that_goes_has_all_requests_served() {
     let mut both = open(Origin::Socket);
     let lines = b"{\"type\":\"ping\"}\n".repeat(100);
     both.client.write_all(&lines).await.unwrap();
@@ -548,7 +548,7 @@ async fn a_connection_that_goes_away_still_has_everything_it_sent_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_writes_what_was_said_and_answers_nothing_more() {
+async fn close_writes_what_was_said_and_stops() {
     let mut both = open(Origin::Socket);
     both.client
         .write_all(b"{\"prompt\":\"hi\"}\n")

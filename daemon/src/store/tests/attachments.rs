@@ -36,7 +36,7 @@ fn two() -> Vec<Attached> {
 }
 
 #[test]
-fn they_are_read_in_their_order_by_whoever_comes_next_and_are_in_a_backup() {
+fn attachments_are_read_in_order_and_backed_up() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(with(&two()));
@@ -55,7 +55,7 @@ fn they_are_read_in_their_order_by_whoever_comes_next_and_are_in_a_backup() {
 }
 
 #[test]
-fn what_is_missing_is_said_and_not_made_up() {
+fn attachments_that_are_missing_are_said_so() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(with(&two()));
@@ -70,7 +70,7 @@ fn what_is_missing_is_said_and_not_made_up() {
 }
 
 #[test]
-fn of_a_dispatch_that_is_refused_nothing_is_left() {
+fn attachments_of_a_refused_dispatch_are_gone() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.commit(vec![keyed("k", "one")]);
@@ -106,7 +106,7 @@ fn rows(db: &Connection) -> i64 {
 }
 
 #[test]
-fn they_are_forgotten_with_their_job_and_count_as_its_bytes() {
+fn attachments_count_and_go_with_their_job() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(with(&two()));
@@ -128,7 +128,7 @@ fn they_are_forgotten_with_their_job_and_count_as_its_bytes() {
 }
 
 #[test]
-fn an_export_holds_them_in_pieces_of_base64_that_can_be_joined() {
+fn attachments_are_exported_in_joinable_pieces() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     for _ in 0..2 {

@@ -8,7 +8,7 @@ fn events_of(job: JobId, after: u64) -> Query {
 }
 
 #[test]
-fn a_job_goes_through_its_life_and_is_read_back_after_reopening() {
+fn job_is_read_back_after_reopening() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let epoch = store.opened.epoch.clone();
@@ -122,7 +122,7 @@ fn an_interrupted_turn_holds_what_waits_behind_it() {
 }
 
 #[test]
-fn a_known_key_is_a_duplicate_with_the_same_hash_and_a_conflict_with_another() {
+fn key_known_is_a_duplicate_or_conflict() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.commit(vec![keyed("k", "one")]);
@@ -217,7 +217,7 @@ fn a_refused_commit_does_not_hurt_its_neighbours() {
 }
 
 #[test]
-fn a_lazy_commit_goes_by_itself_and_at_once_with_a_question() {
+fn lazy_commit_goes_alone_or_with_a_question() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let token = store.command(Urgency::Lazy, vec![Write::Accept(Arc::new(new(None)))]);
@@ -236,7 +236,7 @@ fn a_lazy_commit_goes_by_itself_and_at_once_with_a_question() {
 }
 
 #[test]
-fn a_session_open_in_a_living_instance_is_leased_and_in_a_dead_one_orphaned() {
+fn session_open_elsewhere_is_leased_or_orphaned() {
     let dir = TempDir::new().unwrap();
     let living = |_: &str| Liveness::Alive { pid: 7 };
     let mut first = bench(dir.path(), "first", Role::Daemon, living);
@@ -283,7 +283,7 @@ fn a_session_open_in_a_living_instance_is_leased_and_in_a_dead_one_orphaned() {
 }
 
 #[test]
-fn the_daemon_takes_over_queued_and_running_jobs_and_a_one_shot_takes_only_running_ones() {
+fn takeover_by_a_one_shot_leaves_queued_jobs() {
     let dir = TempDir::new().unwrap();
     let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
     let (running, ..) = gone.accept(started("main"));
@@ -356,7 +356,7 @@ fn a_long_list_of_events_comes_in_pages() {
 }
 
 #[test]
-fn two_open_stores_never_give_out_one_number_twice() {
+fn numbers_of_two_stores_are_never_equal() {
     let dir = TempDir::new().unwrap();
     let living = |_: &str| Liveness::Alive { pid: 7 };
     let mut one = bench(dir.path(), "one", Role::Daemon, living);
@@ -373,7 +373,7 @@ fn two_open_stores_never_give_out_one_number_twice() {
 }
 
 #[test]
-fn an_unnamed_session_takes_the_next_name_that_is_free() {
+fn session_unnamed_takes_the_next_free_name() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.accept(new(Some("s2")));
@@ -395,7 +395,7 @@ fn closing_writes_what_was_only_to_ride_along() {
 }
 
 #[test]
-fn a_write_that_fails_in_its_middle_leaves_nothing_and_its_neighbours_stay() {
+fn write_that_fails_midway_spares_its_neighbours() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let broken = NewJob {
@@ -436,7 +436,7 @@ fn a_write_that_fails_in_its_middle_leaves_nothing_and_its_neighbours_stay() {
 }
 
 #[test]
-fn a_session_closed_or_given_back_meanwhile_is_looked_up_again() {
+fn session_changed_meanwhile_is_looked_up_again() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (first, ..) = store.accept(new(Some("main")));
@@ -472,7 +472,7 @@ fn a_session_closed_or_given_back_meanwhile_is_looked_up_again() {
 }
 
 #[test]
-fn the_end_of_an_interrupted_turn_holds_what_another_instance_left_behind_it() {
+fn interrupted_turns_end_holds_other_instances_jobs() {
     let dir = TempDir::new().unwrap();
     let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
     let (first, ..) = gone.accept(started("main"));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
+fn full_disk_refuses_new_jobs_and_heals() {
     let dir = TempDir::new().unwrap();
     let full = Arc::new(Mutex::new(false));
     let seen = Arc::clone(&full);
@@ -61,7 +61,7 @@ fn a_full_disk_refuses_new_jobs_keeps_the_rest_and_heals() {
 }
 
 #[test]
-fn with_nothing_kept_a_full_disk_is_probed_until_there_is_room() {
+fn full_disk_is_probed_until_there_is_room() {
     let dir = TempDir::new().unwrap();
     let (switch, fault) = switched();
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
@@ -84,7 +84,7 @@ fn with_nothing_kept_a_full_disk_is_probed_until_there_is_room() {
 }
 
 #[test]
-fn after_an_io_error_in_commit_the_answer_is_what_the_file_says() {
+fn commit_after_an_io_error_asks_the_file() {
     for (moment, there) in [(Moment::BeforeCommit, false), (Moment::AfterCommit, true)] {
         let dir = TempDir::new().unwrap();
         let (switch, fault) = switched();
@@ -117,7 +117,7 @@ fn after_an_io_error_in_commit_the_answer_is_what_the_file_says() {
 }
 
 #[test]
-fn while_the_file_cant_be_looked_at_who_asked_waits_and_newcomers_are_refused() {
+fn commit_in_doubt_waits_and_refuses_newcomers() {
     let dir = TempDir::new().unwrap();
     let (switch, mut fault) = switched();
     let seen = Arc::clone(&switch);
@@ -169,7 +169,7 @@ fn a_takeover_in_doubt_is_not_done_twice() {
 }
 
 #[test]
-fn a_session_that_was_made_or_closed_in_doubt_is_not_called_refused() {
+fn session_in_doubt_is_not_called_refused() {
     for moment in [Moment::BeforeCommit, Moment::AfterCommit] {
         let dir = TempDir::new().unwrap();
         let (switch, fault) = switched();
@@ -214,7 +214,7 @@ fn a_session_that_was_made_or_closed_in_doubt_is_not_called_refused() {
 }
 
 #[test]
-fn whatever_the_disk_says_new_work_is_refused_reads_go_on_and_it_heals_without_a_restart() {
+fn disk_faults_refuse_new_work_read_and_heal() {
     for (moment, what, expected) in [
         (Moment::BeforeBegin, ffi::SQLITE_READONLY, Code::StoreFailed),
         (Moment::BeforeBegin, ffi::SQLITE_CANTOPEN, Code::StoreFailed),
@@ -309,7 +309,7 @@ fn closing_waits_briefly_for_a_locked_file() {
 }
 
 #[test]
-fn somebody_who_reads_for_long_neither_stops_the_writer_nor_lets_the_log_stay_large() {
+fn reader_that_is_slow_stops_nobody() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(started("main"));
@@ -339,7 +339,7 @@ fn somebody_who_reads_for_long_neither_stops_the_writer_nor_lets_the_log_stay_la
 }
 
 #[test]
-fn a_prune_that_fails_is_trouble_like_any_other_and_heals() {
+fn prune_that_fails_is_trouble_and_heals() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(new(None));

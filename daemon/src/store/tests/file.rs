@@ -24,7 +24,7 @@ fn a_newer_store_is_refused_and_left_untouched() {
 }
 
 #[test]
-fn a_broken_file_is_moved_aside_and_a_fresh_one_begun() {
+fn file_that_is_broken_is_moved_aside() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join(FILE);
     std::fs::write(&path, vec![0x5a; 20_000]).unwrap();
@@ -82,7 +82,7 @@ fn somebody_elses_database_is_left_alone() {
 }
 
 #[test]
-fn an_older_store_is_copied_before_it_is_migrated() {
+fn store_that_is_older_is_copied_before_migration() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.accept(new(None));
@@ -109,7 +109,7 @@ fn an_older_store_is_copied_before_it_is_migrated() {
 }
 
 #[test]
-fn migration_goes_on_beside_the_copy_of_one_that_was_killed() {
+fn migration_goes_on_beside_a_killed_ones_copy() {
     let dir = TempDir::new().unwrap();
     bench(dir.path(), "a", Role::Daemon, dead).close();
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -148,7 +148,7 @@ fn the_files_are_for_their_owner_only() {
 }
 
 #[test]
-fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
+fn queries_of_starts_and_accepts_scan_no_table() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (job, ..) = store.accept(new(Some("main")));
@@ -199,7 +199,7 @@ fn no_question_of_the_start_or_of_an_accept_reads_a_whole_table() {
 
 /// A sender waits for the sync of both: a turn's time is mostly that.
 #[test]
-fn a_job_is_accepted_with_three_pages_and_ends_with_six() {
+fn job_costs_three_pages_and_then_six() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     // Not by the log's length: room is made ahead.
@@ -241,7 +241,7 @@ fn dump(conn: &Connection) -> Vec<String> {
 }
 
 #[test]
-fn the_fixture_of_version_1_is_what_its_script_makes() {
+fn fixture_of_version_1_is_its_scripts() {
     let dir = TempDir::new().unwrap();
     let ready = schema::prepare(dir.path(), &migrations::MIGRATIONS[..1]).unwrap();
     let script = std::fs::read_to_string(fixtures().join("v1.sql")).unwrap();
@@ -256,7 +256,7 @@ fn the_fixture_of_version_1_is_what_its_script_makes() {
 }
 
 #[test]
-fn the_fixture_of_each_later_version_is_what_became_of_the_first() {
+fn fixture_of_later_versions_came_from_the_first() {
     for version in 2..migrations::MIGRATIONS.len() {
         is_what_became_of_the_first(version);
     }
@@ -278,7 +278,7 @@ fn is_what_became_of_the_first(version: usize) {
 }
 
 #[test]
-fn a_store_of_an_earlier_version_is_copied_and_goes_on_with_all_it_held() {
+fn store_that_is_older_goes_on_with_all() {
     for version in 1..u32::try_from(migrations::MIGRATIONS.len()).unwrap() {
         goes_on_with_all_it_held(version);
     }
@@ -371,7 +371,7 @@ fn goes_on_with_all_it_held(version: u32) {
 }
 
 #[test]
-fn a_daemon_has_room_in_its_log_and_a_one_shot_makes_none() {
+fn log_room_is_made_by_daemons_only() {
     let dir = TempDir::new().unwrap();
     let log = beside(&dir.path().join(FILE), "-wal");
     let length = || std::fs::metadata(&log).map_or(0, |log| log.len());

@@ -116,7 +116,7 @@ const EVERYTHING: [&str; 9] = [
 ];
 
 #[test]
-fn jobs_are_listed_newest_first_by_whatever_is_asked() {
+fn jobs_are_listed_newest_first_by_every_filter() {
     let mut all = filled();
     let any = JobFilter::default;
     let state = |state| JobFilter {
@@ -195,7 +195,7 @@ fn jobs_are_listed_newest_first_by_whatever_is_asked() {
 }
 
 #[test]
-fn a_row_of_the_list_says_how_the_job_began_and_ended() {
+fn job_row_says_how_it_began_and_ended() {
     let mut all = filled();
     let long = format!("  first\nline {}", "ö\"".repeat(5000));
     let (long, ..) = all.store.accept(asked("even", &long));
@@ -222,7 +222,7 @@ fn a_row_of_the_list_says_how_the_job_began_and_ended() {
 }
 
 #[test]
-fn sessions_are_listed_as_they_were_made_without_the_closed_ones() {
+fn sessions_are_listed_as_made_without_closed_ones() {
     let mut all = filled();
     let open = |name: &str| {
         Write::Open(Box::new(NewSession {
@@ -274,7 +274,7 @@ fn history(store: &mut Bench, job: Option<JobId>, after: u64) -> (Vec<rows::Turn
 }
 
 #[test]
-fn what_was_said_is_told_oldest_first_with_what_a_turn_in_flight_has_so_far() {
+fn history_is_told_oldest_first_with_unfinished_text() {
     let mut all = filled();
     let running = all.jobs[4].1;
     all.store
@@ -315,7 +315,7 @@ fn what_was_said_is_told_oldest_first_with_what_a_turn_in_flight_has_so_far() {
 }
 
 #[test]
-fn a_page_of_history_fits_into_a_line_whatever_was_said() {
+fn history_page_always_fits_into_a_line() {
     let mut all = filled();
     for _ in 0..4 {
         let (job, ..) = all.store.accept(asked("even", &"\u{1}".repeat(200_000)));
@@ -353,7 +353,7 @@ fn a_page_of_history_fits_into_a_line_whatever_was_said() {
 }
 
 #[test]
-fn a_message_comes_whole_in_pieces_that_end_between_characters() {
+fn message_comes_whole_in_pieces_between_characters() {
     let mut all = filled();
     let (job, ..) = all.store.accept(asked("even", "long"));
     let whole = "aö\u{1}".repeat(150_000);
@@ -405,7 +405,7 @@ fn quickest(mut work: impl FnMut()) -> Duration {
 }
 
 #[test]
-fn a_list_of_many_jobs_reads_no_more_than_its_rows() {
+fn list_reads_no_more_than_its_rows() {
     let all = filled();
     all.store.close();
     let db = Connection::open(all.dir.path().join(FILE)).unwrap();

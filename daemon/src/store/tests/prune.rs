@@ -114,7 +114,7 @@ fn pruning_makes_room_on_a_full_disk() {
 }
 
 #[test]
-fn old_jobs_go_with_all_that_is_theirs_and_unfinished_ones_stay() {
+fn prune_takes_old_jobs_and_leaves_unfinished_ones() {
     let (dir, db) = file(|store| {
         ended(store, new(None));
         let labels = Some(r#"{"a":"1"}"#.to_owned());
@@ -171,7 +171,7 @@ fn old_jobs_go_with_all_that_is_theirs_and_unfinished_ones_stay() {
 }
 
 #[test]
-fn numbers_of_what_is_forgotten_are_not_given_out_again() {
+fn prune_gives_out_no_number_again() {
     let (dir, db) = file(|store| {
         ended(store, new(None));
         ended(store, new(None));
@@ -185,7 +185,7 @@ fn numbers_of_what_is_forgotten_are_not_given_out_again() {
 }
 
 #[test]
-fn a_key_is_kept_for_a_day_whatever_the_store_has_grown_to() {
+fn prune_keeps_keys_for_a_day() {
     let (_dir, db) = file(|store| {
         let key = |key: &str| NewJob {
             key: Some(key.to_owned()),
@@ -205,7 +205,7 @@ fn a_key_is_kept_for_a_day_whatever_the_store_has_grown_to() {
 }
 
 #[test]
-fn a_closed_session_goes_with_its_last_job_and_an_open_one_nobody_named_stays() {
+fn prune_closes_sessions_with_their_last_job() {
     let (_dir, db) = file(|store| {
         ended(store, new(Some("main")));
         let session = "main".to_owned();
@@ -231,7 +231,7 @@ fn a_closed_session_goes_with_its_last_job_and_an_open_one_nobody_named_stays() 
 }
 
 #[test]
-fn what_is_too_much_goes_oldest_first_until_it_fits() {
+fn prune_for_size_takes_the_oldest_first() {
     let (_dir, db) = file(|store| {
         for _ in 0..20 {
             ended(
@@ -355,7 +355,7 @@ impl<'a> Machine<'a> {
 const NOW: i64 = 56 * 365 * DAY;
 
 #[test]
-fn clocks_forget_nothing_when_set_forward_for_a_while() {
+fn clocks_set_forward_for_a_while_forget_nothing() {
     let (_dir, db) = file(|_| ());
     let mut machine = Machine::new(&db, NOW);
     assert_eq!(machine.looks().now_ms, 0, "nothing is known yet");
@@ -395,7 +395,7 @@ fn clocks_are_believed_after_a_day_across_restarts() {
 }
 
 #[test]
-fn clocks_set_back_make_nothing_old_then_or_later() {
+fn clocks_set_back_make_nothing_old_ever() {
     let (_dir, db) = file(|_| ());
     let mut machine = Machine::new(&db, NOW);
     machine.runs(30 * HOUR);
@@ -409,7 +409,7 @@ fn clocks_set_back_make_nothing_old_then_or_later() {
 }
 
 #[test]
-fn clocks_that_jump_do_not_make_a_key_free() {
+fn clocks_that_jump_make_no_key_free() {
     let (dir, db) = file(|_| ());
     let mut machine = Machine::new(&db, NOW);
     machine.runs(30 * HOUR);

@@ -66,7 +66,7 @@ fn held_at(moment: Moment) -> (SyncSender<()>, Receiver<()>, Fault) {
 }
 
 #[test]
-fn reads_do_not_wait_for_a_writer_that_hangs() {
+fn reads_do_not_wait_for_a_writer() {
     let dir = TempDir::new().unwrap();
     let (go, is_here, fault) = held_at(Moment::BeforeCommit);
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
@@ -99,7 +99,7 @@ fn reads_see_whatever_was_answered_before_them() {
 }
 
 #[test]
-fn reads_of_the_log_come_behind_the_commits_in_them() {
+fn reads_of_the_log_come_behind_commits() {
     let dir = TempDir::new().unwrap();
     let (go, is_here, fault) = held_at(Moment::AfterCommit);
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
@@ -223,7 +223,7 @@ fn readers_leave_when_nobody_asks() {
 }
 
 #[test]
-fn reads_make_room_for_a_log_that_begins_anew() {
+fn reads_make_room_for_a_new_log() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.load(list());
@@ -237,7 +237,7 @@ fn reads_make_room_for_a_log_that_begins_anew() {
 }
 
 #[test]
-fn reads_in_a_row_do_not_lengthen_the_log() {
+fn reads_in_a_row_lengthen_no_log() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (text, jobs) = ("x".repeat(1 << 20), 200);
@@ -303,7 +303,7 @@ fn long_session(dir: &Path, jobs: i64) -> Connection {
 }
 
 #[test]
-fn log_of_a_session_is_what_the_whole_log_has_of_it() {
+fn log_of_a_session_equals_the_whole_logs() {
     let dir = TempDir::new().unwrap();
     let conn = long_session(dir.path(), 800);
     let of_main: Vec<i64> = conn
@@ -347,7 +347,7 @@ fn log_of_a_session_is_what_the_whole_log_has_of_it() {
 }
 
 #[test]
-fn log_of_a_session_costs_its_lines_and_not_its_square() {
+fn log_of_a_session_costs_its_lines_once() {
     let steps = |jobs: i64| {
         let dir = TempDir::new().unwrap();
         let mut conn = long_session(dir.path(), jobs);

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 
 #[test]
-fn a_takeover_names_who_keeps_a_session_with_jobs_of_the_dead_one_until_nobody_does() {
+fn takeover_names_who_keeps_a_dead_ones_session() {
     let dir = TempDir::new().unwrap();
     let mut gone = bench(dir.path(), "gone", Role::Daemon, dead);
     let (queued, ..) = gone.accept(new(Some("main")));
@@ -42,7 +42,7 @@ fn a_takeover_names_who_keeps_a_session_with_jobs_of_the_dead_one_until_nobody_d
 }
 
 #[test]
-fn a_takeover_writes_no_waiting_job_and_the_next_one_finds_it() {
+fn takeover_writes_no_waiting_job_but_finds_it() {
     let dir = TempDir::new().unwrap();
     let mut first = bench(dir.path(), "first", Role::Daemon, dead);
     let long = NewJob {

@@ -43,7 +43,7 @@ fn ended(store: &mut Bench, at: i64, end: End, line: &str) -> JobId {
 }
 
 #[test]
-fn each_ended_turn_is_told_with_what_its_final_line_says_of_it() {
+fn usage_of_a_turn_is_its_final_lines() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let whole = r#"{"type":"message_end","agent":"pi","provider":"mine","model":"m","local":true,"text":"x","usage":{"input_tokens":3,"output_tokens":4,"cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0},"cost":{"usd":0.25,"status":"actual"},"queued_ms":5,"duration_ms":6}"#;
@@ -91,7 +91,7 @@ fn each_ended_turn_is_told_with_what_its_final_line_says_of_it() {
 }
 
 #[test]
-fn only_what_a_model_answered_is_local_or_not() {
+fn usage_is_local_only_where_models_answered() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let mut local = |end, members: &str| {
@@ -124,7 +124,7 @@ fn only_what_a_model_answered_is_local_or_not() {
 }
 
 #[test]
-fn what_each_of_several_models_used_is_told_apart() {
+fn usage_of_several_models_is_told_apart() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let call = |provider: &str, model: &str, tokens: u64, more: &str| {
@@ -163,7 +163,7 @@ fn what_each_of_several_models_used_is_told_apart() {
 }
 
 #[test]
-fn a_page_reads_so_much_and_the_next_one_goes_on_behind_it() {
+fn usage_page_goes_on_behind_the_last() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let text = "x".repeat(500_000);
@@ -264,7 +264,7 @@ fn usage_added_up_says_what_its_turns_say() {
 }
 
 #[test]
-fn usage_of_too_many_new_turns_is_left_to_the_asker() {
+fn usage_of_many_new_turns_is_the_askers() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     ended(&mut store, 1, End::Completed, &turn(1));
@@ -293,7 +293,7 @@ fn usage_of_too_many_new_turns_is_left_to_the_asker() {
 }
 
 #[test]
-fn usage_under_too_many_names_is_left_to_the_asker() {
+fn usage_under_many_names_is_the_askers() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     ended(&mut store, 1, End::Completed, &turn(1));

@@ -17,7 +17,7 @@ fn callback(job: JobId) -> Write {
 }
 
 #[test]
-fn webhooks_have_the_text_where_it_was_asked_for() {
+fn webhooks_have_the_text_where_asked_for() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let long = "ö".repeat(MOST_SAID);
@@ -150,7 +150,7 @@ fn an_end_and_its_delivery_are_one_commit() {
 }
 
 #[test]
-fn a_commit_that_fails_leaves_neither_the_end_nor_the_delivery() {
+fn webhooks_of_a_failed_commit_do_not_exist() {
     let dir = TempDir::new().unwrap();
     let (switch, fault) = switched();
     let mut store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
@@ -240,7 +240,7 @@ fn a_clock_that_was_ahead_delays_nothing() {
 }
 
 #[test]
-fn each_host_has_its_own_place_however_it_is_spelled_and_however_much_waits() {
+fn webhooks_place_each_host_apart() {
     use super::super::webhooks::host;
     for (url, expected) in [
         ("https://Example.COM./x", "example.com"),
@@ -285,7 +285,7 @@ fn each_host_has_its_own_place_however_it_is_spelled_and_however_much_waits() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_is_no_trouble_of_the_store() {
+fn webhooks_unreadable_row_is_no_store_trouble() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.ended("k1", End::Completed);
@@ -303,7 +303,7 @@ fn a_row_that_cannot_be_read_is_no_trouble_of_the_store() {
 }
 
 #[test]
-fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
+fn webhooks_dead_outlive_daemons_until_asked_for() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     for key in ["k1", "k2", "k3"] {
@@ -351,7 +351,7 @@ fn marks_outlive_the_daemon_and_a_dead_letter_goes_out_again_when_asked() {
 }
 
 #[test]
-fn nobody_at_a_url_ends_all_that_is_to_go_there() {
+fn webhooks_with_nobody_there_end_together() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     for key in ["k1", "k2"] {
@@ -371,7 +371,7 @@ fn nobody_at_a_url_ends_all_that_is_to_go_there() {
 }
 
 #[test]
-fn what_ended_long_ago_is_forgotten_and_what_waits_never_is() {
+fn webhooks_that_ended_long_ago_are_forgotten() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     for key in ["k1", "k2", "k3"] {

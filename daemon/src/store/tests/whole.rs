@@ -40,7 +40,7 @@ struct Page {
 }
 
 #[test]
-fn the_log_holds_every_numbered_line_in_its_order() {
+fn log_holds_every_numbered_line_in_order() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let (one, ..) = store.accept(started("main"));
@@ -130,7 +130,7 @@ fn a_long_log_comes_in_pages_without_gaps() {
 }
 
 #[test]
-fn an_export_holds_everything_in_pages_that_fit_into_a_line() {
+fn export_holds_everything_in_pages_of_a_line() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let words = "ö\u{1}\n".repeat(200_000);
@@ -189,7 +189,7 @@ fn backup(store: &mut Bench, path: Option<&Path>) -> Result<(PathBuf, u64), Stri
 }
 
 #[test]
-fn a_backup_opens_as_a_store_of_its_own_and_holds_every_acknowledged_job() {
+fn backup_is_a_store_with_every_acknowledged_job() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
@@ -221,7 +221,7 @@ fn a_backup_opens_as_a_store_of_its_own_and_holds_every_acknowledged_job() {
 }
 
 #[test]
-fn a_backup_that_cant_be_made_says_why_and_leaves_nothing() {
+fn backup_that_fails_says_why_and_leaves_nothing() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     store.accept(new(None));

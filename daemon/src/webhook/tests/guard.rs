@@ -63,7 +63,7 @@ fn names(lead_to: &[&str], port: u16) -> (LookUp, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_name_is_looked_up_once_and_what_it_leads_to_is_checked() {
+fn name_is_looked_up_once_and_checked() {
     let receiver = Receiving::saying(ok());
     let port = receiver.url.rsplit(':').next().unwrap().parse().unwrap();
     let url = format!("http://ci.example:{port}/");
@@ -105,7 +105,7 @@ fn a_name_is_looked_up_once_and_what_it_leads_to_is_checked() {
 }
 
 #[test]
-fn a_name_that_changes_its_address_gets_nobody_connected_to_the_second() {
+fn name_that_changes_its_address_connects_nobody() {
     let receiver = Receiving::saying(ok());
     let port: u16 = receiver.url.rsplit(':').next().unwrap().parse().unwrap();
     let asked = Arc::new(AtomicUsize::new(0));

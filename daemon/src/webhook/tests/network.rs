@@ -19,7 +19,7 @@ fn without(error: impl Fn() -> io::Error + Send + Sync + 'static) -> (LookUp, Ar
 }
 
 #[test]
-fn what_fails_for_want_of_a_network_is_not_counted_but_not_tried_for_ever() {
+fn network_missing_is_not_counted_within_limits() {
     let words = "failed to lookup address information: Temporary failure in name resolution";
     let (look_up, asked) = without(move || io::Error::other(words));
     let mut post = Post::new(look_up);
@@ -61,7 +61,7 @@ fn what_fails_for_want_of_a_network_is_not_counted_but_not_tried_for_ever() {
 }
 
 #[test]
-fn no_way_and_no_name_server_are_no_network_and_a_refusal_is_an_answer() {
+fn network_missing_is_told_from_a_refusal() {
     use io::ErrorKind;
     for (kind, words, counts) in [
         (ErrorKind::NetworkUnreachable, "", 0),

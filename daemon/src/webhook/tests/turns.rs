@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use super::*;
 
 #[test]
-fn hosts_that_hang_leave_room_for_others_and_one_that_is_busy_is_left_alone() {
+fn turns_of_hanging_hosts_leave_others_room() {
     let hang = |_: usize| {
         Receiving::new(Box::new(|stream: &mut TcpStream, _| {
             let _held = stream.read(&mut [0]);
@@ -44,7 +44,7 @@ fn hosts_that_hang_leave_room_for_others_and_one_that_is_busy_is_left_alone() {
 }
 
 #[test]
-fn four_requests_to_a_host_are_under_way_and_sixteen_in_all() {
+fn turns_are_four_to_a_host_of_sixteen() {
     let hangs = Receiving::new(Box::new(|stream, _| {
         let _held = stream.read(&mut [0]);
     }));
@@ -78,7 +78,7 @@ fn four_requests_to_a_host_are_under_way_and_sixteen_in_all() {
 }
 
 #[test]
-fn after_a_long_outage_few_go_out_at_once_and_a_slow_host_stops_nobody() {
+fn turns_after_an_outage_begin_slowly() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (at_once, peak) = (Arc::clone(&now), Arc::clone(&most));
     let receiver = Receiving::new(Box::new(move |stream, _| {

@@ -32,7 +32,7 @@ async fn cpu_of_an_end(ends: u32) -> u128 {
 }
 
 #[tokio::test]
-async fn ends_cost_the_same_beside_many_workers_and_processes() {
+async fn ends_cost_the_same_among_many_processes() {
     let alone = cpu_of_an_end(100).await;
     let mut workers = Vec::new();
     for _ in 0..14 {

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn good_news_holds_for_a_day_and_bad_news_for_a_moment() {
+    fn kept_good_news_holds_a_day_bad_shortly() {
         let (now, yesterday) = (asked(Duration::ZERO), asked(BELIEVED));
         let almost = asked(BELIEVED - Duration::from_secs(60));
         let another = || Some(Help::Another("3.14".to_owned()));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_program_lacks_its_form_is_believed_for_a_day_and_kept_in_private() {
+    fn kept_lack_of_a_form_holds_a_day() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::TempDir::new().unwrap();
         for (ago, believed) in [(Duration::ZERO, true), (BELIEVED, false)] {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_file_under_a_link_that_leads_elsewhere_is_another_program() {
+    fn kept_link_led_elsewhere_is_another_program() {
         let dir = tempfile::TempDir::new().unwrap();
         let (one, two) = (dir.path().join("1.0"), dir.path().join("2.0"));
         std::fs::write(&one, "same").unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_the_time_of_modification_of_another_is_another_program() {
+    fn kept_file_of_another_time_is_another_program() {
         let dir = tempfile::TempDir::new().unwrap();
         let file = dir.path().join("tool");
         std::fs::write(&file, "1.0").unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_new_file_is_private_and_an_old_one_keeps_its_mode_and_its_link() {
+    fn file_that_is_new_is_private_old_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("below/config.toml");
         Alone::with(&file).unwrap().replace("one").unwrap();

@@ -146,7 +146,7 @@ mod tests {
     use crate::provider::keys::Keys;
 
     #[test]
-    fn a_key_is_kept_in_a_private_file_with_everything_else_that_is_there() {
+    fn secret_is_kept_privately_among_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("env");
         assert_eq!(store(&file, "A_KEY", "one").unwrap(), Before::Absent);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_read_gets_no_key() {
+    fn secret_never_goes_where_others_can_read() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("env");
         fs::write(&file, "A=1\n").unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_a_key_is_refused_without_being_repeated() {
+    fn secret_that_is_none_is_refused_unrepeated() {
         assert_eq!(key_of("  sk-1\r\n").unwrap(), "sk-1");
         for typed in ["", " \n", "two words", "two\nlines", "a\u{7}b"] {
             let error = key_of(typed).unwrap_err().to_string();

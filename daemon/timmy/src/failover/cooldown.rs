@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_is_left_alone_for_its_own_time() {
+    fn cooldown_of_each_class_has_its_time() {
         for (class, seconds) in [
             (Class::Billing, Some(600)),
             (Class::Auth, Some(24 * 3600)),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_limits_in_a_row_last_longer_and_one_after_a_while_is_a_first_one() {
+    fn cooldown_of_rate_limits_in_a_row_grows() {
         let mut last = cooldown(Class::RateLimit, None);
         let mut seconds = vec![(last.until - last.since) / 1000];
         for _ in 0..3 {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_makes_no_cooldown_last_longer() {
+    fn cooldown_lasts_no_longer_by_clocks_set_back() {
         let cooled = cooldown(Class::ServerError, None);
         let left = |now| cooled.left(now, None, Company::Others);
         assert_eq!(left(1_000_000), Some(Duration::from_secs(15)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_against_a_key_counts_until_there_is_another_one() {
+    fn cooldown_of_a_key_ends_with_another_key() {
         for class in [Class::Auth, Class::Billing, Class::RateLimit] {
             let mut refused = cooldown(class, None);
             refused.key = Some("a".to_owned());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_is_asked_all_the_same_unless_the_provider_said_when() {
+    fn cooldown_lets_whoever_is_alone_be_asked() {
         for (class, counts) in [
             (Class::RateLimit, true),
             (Class::ServerError, false),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unpaid_bill_concerns_the_whole_provider_and_the_rest_one_model() {
+    fn cooldown_of_a_bill_concerns_the_whole_provider() {
         let billing = cooldown(Class::Billing, None);
         assert!(billing.is_about("p", "other") && !billing.is_about("q", "m"));
         let timeout = cooldown(Class::Timeout, None);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lists_of_all_wires_are_read_and_what_is_no_name_is_left_out() {
+    fn catalog_reads_all_wires_and_drops_bad_names() {
         for (body, expected) in [
             (
                 json!({"data": [{"id": "gpt"}, {"id": ""}, {}]}),

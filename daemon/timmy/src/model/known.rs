@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_name_that_fits_says_how_much_fits_in() {
+    fn window_is_that_of_the_longest_fitting_name() {
         let of = |model| window("openrouter", model);
         assert_eq!(of("anthropic/claude-opus-4-1"), Some(200_000));
         assert_eq!(of("anthropic/claude-opus-4-8"), Some(1_000_000));

@@ -83,7 +83,7 @@ fn the_users_price_comes_before_the_list() {
 }
 
 #[test]
-fn the_users_price_comes_before_what_is_said_of_local_servers_and_plans() {
+fn price_of_the_user_comes_before_all_others() {
     for name in ["ollama", "kimi-coding"] {
         let text = format!("[providers.{name}]\nprice = [1.0, 10.0]\n");
         let config: Config = toml::from_str(&text).unwrap();
@@ -96,14 +96,14 @@ fn the_users_price_comes_before_what_is_said_of_local_servers_and_plans() {
 }
 
 #[test]
-fn what_a_plan_pays_for_adds_nothing_to_what_was_paid() {
+fn price_of_a_plan_adds_nothing_paid() {
     let paid = Cost::of(Some(0.5), CostStatus::Actual, CostSource::Provider);
     let sum = total(&[of("kimi-coding", "kimi-for-coding"), paid]);
     assert_eq!((sum.usd, sum.status), (Some(0.5), CostStatus::Actual));
 }
 
 #[test]
-fn what_nobody_knows_is_unknown_and_never_a_number() {
+fn price_unknown_is_never_a_number() {
     let unknown = Cost::of(None, CostStatus::Unknown, CostSource::None);
     assert_eq!(of("groq", "a-model-of-tomorrow"), unknown);
     let uncounted = cost(&provider("openai"), "gpt-4.1", &Usage::default(), None);
@@ -111,7 +111,7 @@ fn what_nobody_knows_is_unknown_and_never_a_number() {
 }
 
 #[test]
-fn the_day_of_the_list_belongs_to_the_version_of_its_crate() {
+fn price_list_has_its_crates_versions_day() {
     let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
     let lock = std::fs::read_to_string(lock).unwrap();
     let entry = "name = \"genai-prices\"\nversion = \"0.2.1\"";
@@ -122,7 +122,7 @@ fn the_day_of_the_list_belongs_to_the_version_of_its_crate() {
 }
 
 #[test]
-fn a_sum_is_as_sure_as_its_least_sure_part() {
+fn price_sum_is_as_sure_as_its_parts() {
     let known = of("groq", "llama-3.3-70b-versatile");
     let plan = of("kimi-coding", "kimi-for-coding");
     let sum = total(&[known.clone(), plan, known.clone()]);

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn text_becomes_part_of_the_words_and_pictures_stay_pictures() {
+    fn attached_text_joins_the_words_pictures_stay() {
         let (words, attached) = read(
             "look",
             &[of("text/x-rust", "Zm4="), of("image/png", "eA==")],
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_content_or_is_no_text_is_refused_with_its_number() {
+    fn attached_without_usable_content_is_refused_by_number() {
         for wrong in [
             Attachment::of_path("/a"),
             of("text/plain", "not base64"),

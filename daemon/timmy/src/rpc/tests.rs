@@ -57,7 +57,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn the_words_of_the_prompt_come_back_one_by_one() {
+fn echo_returns_the_prompts_words_one_by_one() {
     let lines = run(
         true,
         &[r#"{"type":"send","id":"t1","text":"hello  big world","session":"s"}"#],
@@ -85,7 +85,7 @@ fn the_words_of_the_prompt_come_back_one_by_one() {
 }
 
 #[test]
-fn the_first_turn_of_a_session_says_that_no_model_was_used() {
+fn turn_that_is_first_says_no_model_was() {
     let send = r#"{"type":"send","text":"x","session":"a"}"#;
     let other = r#"{"type":"send","text":"x","session":"b"}"#;
     let lines = run(true, &[send, send, other]);
@@ -122,7 +122,7 @@ fn tools_and_errors_are_played_in_order() {
 }
 
 #[test]
-fn an_abort_ends_its_turn_with_the_text_so_far_and_no_other() {
+fn abort_ends_its_turn_with_text_so_far() {
     let lines = run(
         true,
         &[
@@ -146,7 +146,7 @@ fn an_abort_ends_its_turn_with_the_text_so_far_and_no_other() {
 }
 
 #[test]
-fn the_echo_provider_answers_only_who_names_it_or_when_it_was_named_at_the_start() {
+fn echo_answers_only_who_names_it() {
     for (echo, line, code) in [
         (false, r#"{"type":"send","id":1,"text":"x"}"#, "no-model"),
         (
@@ -198,7 +198,7 @@ fn status_says_what_it_can_do() {
 }
 
 #[test]
-fn a_sixty_fifth_turn_is_refused_and_so_is_a_line_that_is_none() {
+fn turn_beyond_64_or_wrong_is_refused() {
     let sends: Vec<String> = (0..65)
         .map(|n| format!(r#"{{"type":"send","id":{n},"text":"[[sleep 200]]"}}"#))
         .collect();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_a_directory_and_a_device_are_refused_at_once() {
+    fn files_must_be_regular_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();

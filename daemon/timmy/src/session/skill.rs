@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skill_is_read_by_its_name_and_nothing_else_is() {
+    fn skill_is_read_by_its_name_only() {
         let dir = tempfile::tempdir().unwrap();
         assert!(ReadSkill::new(dir.path()).is_none());
         let skill = dir.path().join("skills/release");

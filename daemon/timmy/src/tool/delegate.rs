@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_do_not_fit_are_refused_with_the_field() {
+    fn delegate_arguments_that_misfit_name_the_field() {
         for (given, names) in [
             (json!({}), "tasks"),
             (json!({"tasks": [{"agent": "pi"}]}), "prompt"),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_waited_for_does_not_wait_long_to_begin() {
+    fn delegate_does_not_wait_long_to_begin() {
         let place = crate::tool::tests::AllowedPath::new(crate::tool::tests::Says::no());
         let task = || Task::deserialize(json!({"prompt": "a"})).unwrap();
         let sent = send(task(), true, &place.around).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_job_tells_its_code_and_what_it_had_said() {
+    fn delegate_failure_tells_its_code_and_words() {
         let failed = json!({"type": "error", "job": "j2", "agent": "pi", "code": "rate-limit",
             "error": "later", "text": "half"});
         assert_eq!(

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_argument_what_was_found_and_what_was_expected() {
+    fn schema_error_says_what_was_found_and_expected() {
         for (arguments, error) in [
             (json!({}), "`path` is missing; expected a string"),
             (

@@ -221,7 +221,7 @@ impl Asker for Leaves {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_leave_ends_with_the_turn_and_has_done_nothing() {
+async fn leave_that_is_awaited_ends_with_the_turn() {
     let mut place = AllowedPath::new(Says::no());
     place.write("outside/secret", "s");
     let rules = Arc::new(place.rules());

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_toolset_is_an_error_that_names_the_known_ones() {
+    fn toolset_that_is_unknown_names_the_known() {
         let error = Toolset::named(&["file", "fiel"]).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_hermes_are_taken_and_give_nothing_more() {
+    fn toolset_names_of_hermes_give_nothing_more() {
         let named = Toolset::named(&["git_tools", "file_tools"]).unwrap();
         assert_eq!(named.sets, BTreeSet::from([Toolset::File]));
         assert_eq!(named.notes.len(), 1);

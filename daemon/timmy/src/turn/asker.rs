@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_question_has_its_own_id_and_its_own_answer() {
+    async fn question_has_its_own_id_and_answer() {
         let (by, mut said) = by_line();
         let ask = |title: &'static str| {
             let by = Arc::clone(&by);

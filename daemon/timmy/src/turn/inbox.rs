@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_taken_once_or_refused_and_never_both() {
+    fn word_is_taken_once_or_refused() {
         let inbox = Inbox::default();
         assert_eq!(inbox.put(word("a")), Ok(()));
         assert!(!inbox.close_if_empty(), "a word waits");

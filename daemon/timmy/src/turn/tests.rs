@@ -13,7 +13,7 @@ use crate::model::FailedAt;
 use script::{Play, Step, fails, says, user};
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_says_is_told_piece_by_piece_and_kept() {
+async fn text_is_told_piece_by_piece_and_kept() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Thinks("hm"), Step::Says("Hello you")]);
     let (ending, lines) = play.turn("hi").await;
@@ -61,7 +61,7 @@ async fn the_next_turn_knows_the_last_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_was_not_streamed_is_told_all_the_same() {
+async fn reply_that_was_not_streamed_is_told() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Silently("whole")]);
     let (_, lines) = play.turn("hi").await;
@@ -69,7 +69,7 @@ async fn a_reply_that_was_not_streamed_is_told_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_a_refusal_is_reported_and_nothing_follows_from_it() {
+async fn suspicion_of_a_refusal_is_reported_only() {
     let mut play = Play::new(&["a/m", "b/m"]);
     play.script("a", [Step::Says("I'm sorry, but I can't do that.")]);
     let (ending, lines) = play.turn("hi").await;
@@ -79,7 +79,7 @@ async fn what_may_be_a_refusal_is_reported_and_nothing_follows_from_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_has_so_many_requests_and_no_more() {
+async fn turn_has_a_limit_of_requests() {
     let mut play = Play::new(&["a/m"]);
     play.plan.requests = 3;
     play.script("a", (0..9).map(|_| Step::Calls(vec![("read", "{}")])));
@@ -90,7 +90,7 @@ async fn a_turn_has_so_many_requests_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_turn_keeps_what_was_said_and_the_model_knows_it() {
+async fn cancelled_turn_keeps_what_was_said() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Hangs("half of"), Step::Says("b")]);
     play.cancel_when_text("half of");
@@ -110,7 +110,7 @@ async fn a_cancelled_turn_keeps_what_was_said_and_the_model_knows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_takes_too_long_fails_with_what_it_had() {
+async fn timeout_of_a_turn_keeps_what_it_had() {
     let mut play = Play::new(&["a/m"]);
     play.plan.deadline = Some(Duration::from_secs(600));
     play.script("a", [Step::Hangs("half")]);
@@ -124,7 +124,7 @@ async fn a_turn_that_takes_too_long_fails_with_what_it_had() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_is_slow_holds_up_the_model_and_not_memory() {
+async fn reader_that_is_slow_holds_up_the_model() {
     let mut play = Play::new(&["a/m"]);
     let text: &'static str = Box::leak("word ".repeat(5_000).into_boxed_str());
     play.script("a", [Step::Says(text)]);
@@ -145,7 +145,7 @@ async fn a_reader_that_is_slow_holds_up_the_model_and_not_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_that_grows_too_long_is_shortened_before_it_overflows() {
+async fn conversation_is_shortened_before_it_overflows() {
     let mut play = Play::new(&["a/m"]);
     play.fits(4_000);
     let long: &'static str = Box::leak("x".repeat(8_000).into_boxed_str());

@@ -72,7 +72,7 @@ fn a_half_stored_dispatch_is_seen() {
 }
 
 #[test]
-fn a_dispatch_that_was_refused_and_stored_is_seen() {
+fn rule_sees_a_refused_dispatch_that_is_stored() {
     let mut history = handed_in();
     replace_answer(
         &mut history,
@@ -82,7 +82,7 @@ fn a_dispatch_that_was_refused_and_stored_is_seen() {
 }
 
 #[test]
-fn an_answered_dispatch_of_which_nothing_is_stored_is_seen() {
+fn rule_sees_an_answered_dispatch_not_stored() {
     let mut history = History::default();
     let like = handed_in();
     history.dispatched = like.dispatched;

@@ -78,7 +78,7 @@ fn place_of(history: &History, conn: u64, seq: u64) -> usize {
 }
 
 #[test]
-fn a_sound_subscription_over_several_connections_breaks_no_rule() {
+fn rule_passes_a_sound_subscription_over_several_connections() {
     assert_eq!(broken(&resumed()), [""; 0]);
 }
 
@@ -100,7 +100,7 @@ fn a_line_that_a_subscriber_missed_is_seen() {
 }
 
 #[test]
-fn lines_of_two_jobs_that_overtake_each_other_are_seen() {
+fn rule_sees_lines_that_overtake_each_other() {
     let mut history = sound();
     let (one, other) = (place_of(&history, 2, 4), place_of(&history, 2, 5));
     history.heard.swap(one, other);
@@ -125,7 +125,7 @@ fn a_line_from_before_the_subscription_is_seen() {
 }
 
 #[test]
-fn a_gap_and_a_repetition_between_two_connections_are_seen() {
+fn rule_sees_gaps_and_repetitions_between_connections() {
     for seq in [3, 4, 5] {
         let conn = if seq < 5 { 3 } else { 4 };
         let mut history = resumed();
@@ -145,7 +145,7 @@ fn a_gap_and_a_repetition_between_two_connections_are_seen() {
 }
 
 #[test]
-fn only_lines_of_its_session_are_due_to_a_subscriber() {
+fn rule_wants_lines_of_its_session_only() {
     let mut history = resumed();
     for followed in &mut history.followed {
         followed.session = Some("s".to_owned());
@@ -158,7 +158,7 @@ fn only_lines_of_its_session_are_due_to_a_subscriber() {
 }
 
 #[test]
-fn a_run_without_the_daemon_is_told_with_the_next_line() {
+fn rule_wants_outside_runs_with_the_next_line() {
     let mut history = resumed();
     let at = place_of(&history, 4, 8);
     history.heard.remove(at);
@@ -177,7 +177,7 @@ fn a_cursor_that_is_refused_is_seen() {
 }
 
 #[test]
-fn a_wrong_place_of_live_and_another_epoch_are_seen() {
+fn rule_sees_a_wrong_live_and_epoch() {
     let mut history = resumed();
     let of = |history: &mut History, conn, member: &str, value: Value| {
         let live = history

@@ -21,7 +21,7 @@ fn told() -> History {
 }
 
 #[test]
-fn an_end_that_was_told_wrong_or_not_at_all_is_seen() {
+fn rule_sees_an_end_told_wrong_or_never() {
     let rule = "an end is told, under one id";
     assert!(broken(&told()).is_empty());
     let breaks: [fn(&mut History); 6] = [

@@ -58,7 +58,7 @@ fn asked<'a>(provider: Option<&'a str>, model: Option<&'a str>) -> ModelRequest<
 }
 
 #[test]
-fn what_is_configured_is_asked_in_order_and_nobody_twice() {
+fn chain_asks_in_order_and_nobody_twice() {
     let chain = "gemini|gemini-2.5-pro groq|llama openrouter|openai/gpt-4.1-mini";
     assert_eq!(
         names(chosen(CONFIGURED, &[], ModelRequest::default())),
@@ -72,7 +72,7 @@ fn what_is_configured_is_asked_in_order_and_nobody_twice() {
 }
 
 #[test]
-fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
+fn chain_of_a_pin_is_the_pin_alone() {
     for (provider, model, expected) in [
         (None, Some("mistral/x"), "mistral|x"),
         (None, Some("fast"), "groq|llama"),
@@ -113,7 +113,7 @@ fn a_pin_stands_alone_unless_a_chain_comes_with_it() {
 }
 
 #[test]
-fn an_entry_without_a_slash_is_a_short_name_a_provider_or_a_model_of_the_pinned_one() {
+fn chain_entry_without_a_slash_is_looked_up() {
     let behind = |provider, model, text: &str, entries: &[&str]| {
         let chain: Vec<String> = entries.iter().map(|name| (*name).to_owned()).collect();
         let asked = ModelRequest {
@@ -171,7 +171,7 @@ fn what_a_send_names_wrong_is_said() {
 }
 
 #[test]
-fn the_only_key_is_enough_and_of_two_none_is_taken() {
+fn chain_by_keys_is_the_only_one_there() {
     let only = |set: &[(&str, &str)]| chosen(NOWHERE, set, ModelRequest::default());
     let found = only(&[("GOOGLE_API_KEY", "k")]).unwrap();
     assert!(
@@ -214,7 +214,7 @@ fn the_only_key_is_enough_and_of_two_none_is_taken() {
 }
 
 #[test]
-fn an_empty_machine_is_told_what_was_looked_for_and_what_to_do() {
+fn chain_of_an_empty_machine_says_what_helps() {
     let begun = std::time::Instant::now();
     let Err(Unchosen::Nothing(looked)) = chosen(NOWHERE, &[], ModelRequest::default()) else {
         panic!("there is nothing");
@@ -263,7 +263,7 @@ fn ollama() -> (std::thread::JoinHandle<String>, String) {
 }
 
 #[test]
-fn a_server_of_this_machine_answers_when_no_key_is_there() {
+fn chain_without_keys_is_a_local_server() {
     let (served, text) = ollama();
     let found = chosen(&text, &[], ModelRequest::default()).unwrap();
     assert!(
@@ -297,7 +297,7 @@ fn a_local_fallback_is_the_server_that_runs() {
 }
 
 #[test]
-fn every_provider_that_needs_a_key_has_a_usual_model() {
+fn chain_knows_a_usual_model_of_each_provider() {
     for row in ALL.iter().filter(|row| !row.local) {
         let provider = table::resolve(row.id, &Config::default(), &|_| None).unwrap();
         assert!(usual(&provider).is_some(), "{}", row.id);
@@ -305,7 +305,7 @@ fn every_provider_that_needs_a_key_has_a_usual_model() {
 }
 
 #[test]
-fn of_kimis_two_houses_each_is_asked_for_a_model_that_it_has() {
+fn chain_asks_kimis_houses_for_their_own_models() {
     for (key, expected) in [
         ("sk-kimi-abc", "kimi-coding|kimi-for-coding"),
         ("sk-abc", "kimi-coding|kimi-k2.6"),

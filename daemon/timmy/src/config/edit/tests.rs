@@ -39,7 +39,7 @@ days = 7 # a week
 "#;
 
 #[test]
-fn a_default_is_set_in_an_empty_file_and_changed_in_a_full_one_with_its_comment() {
+fn default_is_set_or_changed_with_its_comment() {
     let set = |text| after(text, Change::Default(Some("gemini/x".to_owned())));
     assert_eq!(set(""), "[models]\ndefault = \"gemini/x\"\n");
     let fresh = set(WRITTEN);
@@ -56,7 +56,7 @@ fn a_default_is_set_in_an_empty_file_and_changed_in_a_full_one_with_its_comment(
 }
 
 #[test]
-fn fallbacks_come_go_and_change_places_and_their_comments_with_them() {
+fn fallbacks_come_go_and_move_with_their_comments() {
     let fresh = after(WRITTEN, add("groq/a/b"));
     assert!(
         fresh.contains("# this one costs\n    \"openrouter/openai/gpt-4.1-mini\""),
@@ -118,7 +118,7 @@ fn short_names_and_providers_come_and_go() {
 }
 
 #[test]
-fn a_change_that_makes_no_sense_is_refused_with_what_may_have_been_meant() {
+fn edit_without_sense_says_what_was_meant() {
     for (change, expected) in [
         (add("kimi-coding/k3"), "is the default model"),
         (
@@ -162,7 +162,7 @@ fn a_change_that_makes_no_sense_is_refused_with_what_may_have_been_meant() {
 }
 
 #[test]
-fn the_file_is_changed_by_one_at_a_time_and_stays_private() {
+fn edit_is_one_at_a_time_and_private() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
     std::thread::scope(|scope| {

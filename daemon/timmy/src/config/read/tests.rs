@@ -12,7 +12,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn the_file_is_named_or_below_xdg_or_below_home() {
+fn configuration_file_is_named_or_xdg_or_home() {
     let at = |set: &[(&str, &str)]| {
         let variable = |name: &str| {
             let found = set.iter().find(|(known, _)| *known == name);
@@ -37,7 +37,7 @@ fn the_file_is_named_or_below_xdg_or_below_home() {
 }
 
 #[test]
-fn the_tables_of_the_daemon_are_left_alone_and_ours_are_read() {
+fn configuration_reads_our_tables_and_leaves_the_daemons() {
     let text = r#"
 default_agent = "pi"
 [agents.pi]
@@ -87,7 +87,7 @@ fn config_that_others_may_write_is_refused() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line_and_what_may_have_been_meant() {
+fn configuration_mistake_names_line_and_what_was_meant() {
     for (text, expected) in [
         (
             "\n[models]\nfallback = []",
@@ -168,7 +168,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_may_have_been_meant() {
 }
 
 #[test]
-fn a_key_where_its_variables_name_belongs_is_refused_and_not_repeated() {
+fn configuration_never_repeats_a_key_of_a_provider() {
     for key in ["sk-abcdef", "sk_abcdef", "AIzaabcdef", "a b"] {
         let said = refused(&format!("[providers.gemini]\nkey_env = '{key}'"));
         assert!(

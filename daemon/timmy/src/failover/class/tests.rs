@@ -45,7 +45,7 @@ fn all(expected: Class, failures: &[Failure]) {
 }
 
 #[test]
-fn who_refuses_a_connection_is_not_there_at_home_and_away_for_a_moment_elsewhere() {
+fn class_of_a_refused_connection_depends_on_place() {
     let refused = plain(FailedAt::Refused);
     let class = |name| classify(&provider(name), &refused);
     assert_eq!(class("ollama"), Class::NotConfigured);
@@ -55,7 +55,7 @@ fn who_refuses_a_connection_is_not_there_at_home_and_away_for_a_moment_elsewhere
 }
 
 #[test]
-fn refusals_of_a_provider_are_refusals_whatever_their_status() {
+fn class_of_a_refusal_is_whatever_its_status() {
     all(
         Class::Refusal,
         &[
@@ -88,7 +88,7 @@ fn refusals_of_a_provider_are_refusals_whatever_their_status() {
 }
 
 #[test]
-fn a_conversation_that_is_too_long_is_known_in_each_houses_words() {
+fn class_overflow_is_known_in_each_houses_words() {
     all(
         Class::ContextOverflow,
         &[
@@ -158,7 +158,7 @@ fn a_conversation_that_is_too_long_is_known_in_each_houses_words() {
 }
 
 #[test]
-fn a_limit_of_tokens_in_a_minute_is_no_overflow() {
+fn class_overflow_is_no_limit_of_a_minute() {
     all(
         Class::RateLimit,
         &[http(
@@ -169,7 +169,7 @@ fn a_limit_of_tokens_in_a_minute_is_no_overflow() {
 }
 
 #[test]
-fn money_and_plans_that_ran_out_are_told_from_haste() {
+fn class_of_money_is_told_from_haste() {
     all(
         Class::Billing,
         &[
@@ -218,7 +218,7 @@ fn money_and_plans_that_ran_out_are_told_from_haste() {
 }
 
 #[test]
-fn keys_that_are_wrong_or_not_meant_for_this_are_a_matter_of_keys() {
+fn class_of_wrong_keys_is_a_key_matter() {
     all(
         Class::Auth,
         &[
@@ -266,7 +266,7 @@ fn the_gate_of_kimis_plan_is_explained() {
 }
 
 #[test]
-fn a_model_that_isnt_there_has_to_be_named() {
+fn class_of_a_missing_model_needs_its_name() {
     all(
         Class::ModelNotFound,
         &[
@@ -311,7 +311,7 @@ fn a_model_that_isnt_there_has_to_be_named() {
 }
 
 #[test]
-fn too_much_in_too_little_time_is_a_rate_limit() {
+fn class_of_too_much_is_a_rate_limit() {
     all(
         Class::RateLimit,
         &[
@@ -338,7 +338,7 @@ fn too_much_in_too_little_time_is_a_rate_limit() {
 }
 
 #[test]
-fn a_provider_with_too_much_to_do_is_overloaded() {
+fn class_of_a_busy_provider_is_overloaded() {
     all(
         Class::Overloaded,
         &[
@@ -400,7 +400,7 @@ fn a_broken_provider_is_its_own_fault() {
 }
 
 #[test]
-fn what_doesnt_come_in_time_or_breaks_is_a_timeout() {
+fn class_of_what_breaks_or_tarries_is_timeout() {
     all(
         Class::Timeout,
         &[
@@ -412,7 +412,7 @@ fn what_doesnt_come_in_time_or_breaks_is_a_timeout() {
 }
 
 #[test]
-fn a_certificate_of_nobody_is_a_class_of_its_own() {
+fn class_of_an_unknown_certificate_is_its_own() {
     all(Class::Certificate, &[plain(FailedAt::Certificate)]);
 }
 
@@ -427,7 +427,7 @@ fn answers_that_make_no_sense_are_malformed() {
 }
 
 #[test]
-fn the_rest_is_the_requests_fault_or_nobody_knows() {
+fn class_of_the_rest_is_request_or_unknown() {
     all(
         Class::BadRequest,
         &[
@@ -465,7 +465,7 @@ fn reply(stop: Stop, text: &str, calls: bool) -> Reply {
 }
 
 #[test]
-fn a_reply_is_good_only_when_it_is_whole_and_says_something() {
+fn class_of_a_reply_is_good_once_whole() {
     let refused = Stop::Refusal("SAFETY".to_owned());
     for (stop, text, calls, expected) in [
         (Stop::EndTurn, "hi", false, None),

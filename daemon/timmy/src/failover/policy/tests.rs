@@ -96,7 +96,7 @@ fn cancelled_ends_at_once() {
 }
 
 #[test]
-fn refusal_ends_unless_the_next_is_wanted_and_then_goes_one_further() {
+fn refusal_ends_or_goes_one_further_if_wanted() {
     assert_eq!(two(failed(Class::Refusal)), "ask 0, Refusal");
     let wanted = || {
         let entries = ["a/m", "b/m", "c/m"].map(entry).to_vec();
@@ -110,7 +110,7 @@ fn refusal_ends_unless_the_next_is_wanted_and_then_goes_one_further() {
 }
 
 #[test]
-fn context_overflow_shortens_twice_and_then_wants_a_larger_window() {
+fn overflow_shortens_twice_then_wants_a_larger_window() {
     let overflow = failed(Class::ContextOverflow);
     let expected = "ask 0, compact 0, compact 0, ContextOverflow";
     assert_eq!(alone(overflow), expected);
@@ -147,7 +147,7 @@ fn auth_goes_on_at_once() {
 }
 
 #[test]
-fn who_is_not_there_or_has_no_key_is_passed_over() {
+fn provider_absent_or_keyless_is_passed_over() {
     let expected = "ask 0, cool 0 30s, ask 1, cool 1 30s, NotConfigured 30s";
     assert_eq!(two(failed(Class::NotConfigured)), expected);
     let mut entries = vec![entry("a/m"), entry("b/m")];
@@ -163,13 +163,13 @@ fn who_is_not_there_or_has_no_key_is_passed_over() {
 }
 
 #[test]
-fn a_model_that_is_not_found_is_not_asked_again_in_the_turn() {
+fn model_not_found_is_not_asked_again() {
     let expected = "ask 0, ask 1, ModelNotFound";
     assert_eq!(two(failed(Class::ModelNotFound)), expected);
 }
 
 #[test]
-fn a_rate_limit_is_waited_for_alone_and_left_for_a_healthy_next_one() {
+fn rate_limit_is_waited_for_when_alone() {
     let limit = failed(Class::RateLimit);
     let expected = "ask 0, wait 2s ask 0, wait 4s ask 0, wait 8s ask 0, cool 0 30s, RateLimit 30s";
     assert_eq!(alone(limit), expected);
@@ -187,13 +187,13 @@ fn a_rate_limit_is_waited_for_alone_and_left_for_a_healthy_next_one() {
 }
 
 #[test]
-fn overloaded_is_like_a_rate_limit_with_its_own_rest() {
+fn overloaded_is_like_rate_limits_with_its_rest() {
     let expected = "ask 0, wait 2s ask 0, wait 4s ask 0, wait 8s ask 0, cool 0 30s, Overloaded 30s";
     assert_eq!(alone(failed(Class::Overloaded)), expected);
 }
 
 #[test]
-fn a_server_error_and_a_broken_connection_are_tried_twice_more() {
+fn server_error_is_tried_twice_more() {
     for class in [Class::ServerError, Class::Timeout] {
         let expected = format!("ask 0, wait 2s ask 0, wait 4s ask 0, cool 0 15s, {class:?} 15s");
         assert_eq!(alone(failed(class)), expected);
@@ -206,7 +206,7 @@ fn a_server_error_and_a_broken_connection_are_tried_twice_more() {
 }
 
 #[test]
-fn who_was_silent_for_long_is_not_asked_again_while_the_next_one_could_answer() {
+fn silence_is_not_asked_again_while_others_could() {
     let silent = |seconds| Failed {
         took: Duration::from_secs(seconds),
         ..failed(Class::Timeout)
@@ -228,14 +228,14 @@ fn nonsense_is_tried_twice_more_and_nobody_rests() {
 }
 
 #[test]
-fn a_bad_request_is_not_repeated_and_the_unknown_once() {
+fn bad_request_is_not_repeated_unknown_is_once() {
     assert_eq!(two(failed(Class::BadRequest)), "ask 0, ask 1, BadRequest");
     let expected = "ask 0, wait 2s ask 0, ask 1, wait 2s ask 1, Unknown";
     assert_eq!(two(failed(Class::Unknown)), expected);
 }
 
 #[test]
-fn chance_moves_a_wait_by_a_quarter_and_never_below_the_providers_word() {
+fn jitter_never_goes_below_the_providers_word() {
     let mut waits = Vec::new();
     for (jitter, retry_after) in [(0.0, 0), (1.0, 0), (0.0, 2), (7.0, 0)] {
         let failure = Failed {
@@ -263,7 +263,7 @@ fn an_entry_that_repeats_one_is_skipped() {
 }
 
 #[test]
-fn what_rests_is_passed_over_and_waited_for_when_nothing_else_is_there() {
+fn resting_models_are_waited_for_when_all_rest() {
     let resting = |seconds, class| Standing::Cooling(Duration::from_secs(seconds), class);
     let mut entries = vec![entry("a/m"), entry("b/m")];
     entries[0].standing = resting(20, Class::Overloaded);
@@ -284,7 +284,7 @@ fn what_rests_is_passed_over_and_waited_for_when_nothing_else_is_there() {
 }
 
 #[test]
-fn an_answer_makes_the_next_failure_a_first_one_but_nobody_goes_back() {
+fn answer_makes_the_next_failure_a_first_one() {
     let mut policy = chain(&["a/m", "b/m"]);
     policy.begin(Duration::ZERO);
     policy.failed(Duration::ZERO, failed(Class::ModelNotFound));
@@ -335,7 +335,7 @@ fn any_failure() -> impl Strategy<Value = Failed> {
 
 proptest! {
     #[test]
-    fn it_always_ends_and_nobody_is_asked_who_rests(
+    fn policy_always_ends_and_asks_nobody_who_rests(
         entries in prop::collection::vec(any_entry(), 1..6),
         failures in prop::collection::vec(any_failure(), 1..30),
         next_on_refusal in any::<bool>(),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_code_says_more_than_a_number_if_it_can() {
+fn code_says_more_than_a_number() {
     for (raw, code, text) in [
         (
             r#"{"error":{"message":"m","type":"insufficient_quota","code":null}}"#,
@@ -65,7 +65,7 @@ fn a_code_says_more_than_a_number_if_it_can() {
 }
 
 #[test]
-fn how_long_to_wait_is_read_wherever_it_is_said() {
+fn patience_is_read_wherever_it_is_said() {
     let second = Duration::from_secs;
     for (raw, wait) in [
         (

@@ -13,7 +13,7 @@ fn write(text: &str, mode: u32) -> tempfile::TempDir {
 }
 
 #[test]
-fn the_environment_comes_before_the_file_and_blank_is_nothing() {
+fn keys_of_the_environment_come_before_the_file() {
     let dir = write("# keys\nexport A=\"from file\"\n\nB='b'\nC=\n", 0o600);
     let keys = Keys::read(dir.path()).unwrap();
     let environment = |name: &str| match name {
@@ -30,7 +30,7 @@ fn the_environment_comes_before_the_file_and_blank_is_nothing() {
 }
 
 #[test]
-fn a_file_that_others_can_read_is_refused_with_what_to_do() {
+fn keys_file_open_to_others_is_refused() {
     for mode in [0o640, 0o604, 0o620, 0o666] {
         let dir = write("A=secret-value\n", mode);
         let error = Keys::read(dir.path()).unwrap_err().to_string();
@@ -42,7 +42,7 @@ fn a_file_that_others_can_read_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_line_that_is_none_is_named_without_what_it_holds() {
+fn keys_file_mistake_names_the_line_only() {
     let dir = write("A=x\nsecret-value\n", 0o600);
     let error = Keys::read(dir.path()).unwrap_err().to_string();
     assert!(
@@ -52,7 +52,7 @@ fn a_line_that_is_none_is_named_without_what_it_holds() {
 }
 
 #[test]
-fn no_file_is_no_keys_and_no_value_is_ever_shown() {
+fn keys_are_none_without_file_and_never_shown() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(Keys::read(dir.path()).unwrap().names().count(), 0);
     let dir = write("A=secret-value\n", 0o600);

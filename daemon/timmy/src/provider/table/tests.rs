@@ -40,7 +40,7 @@ fn names_and_other_names_find_one_row_each() {
 }
 
 #[test]
-fn a_key_of_kimis_plan_goes_to_kimi_and_others_to_moonshot() {
+fn provider_of_a_kimi_key_is_by_plan() {
     for (key, url) in [
         ("sk-kimi-abc", "https://api.kimi.com/coding/v1"),
         ("sk-abc", "https://api.moonshot.ai/v1"),
@@ -57,7 +57,7 @@ fn a_key_of_kimis_plan_goes_to_kimi_and_others_to_moonshot() {
 }
 
 #[test]
-fn an_address_of_a_variable_that_is_none_is_blamed_on_the_variable() {
+fn provider_address_that_is_wrong_blames_its_variable() {
     for (name, variable, value) in [
         ("lmstudio", "LM_BASE_URL", "127.0.0.1:1234"),
         ("ollama", "OLLAMA_HOST", "a b"),
@@ -77,7 +77,7 @@ fn an_address_of_a_variable_that_is_none_is_blamed_on_the_variable() {
 }
 
 #[test]
-fn openais_reasoning_models_are_asked_through_responses_and_only_there() {
+fn provider_openai_reasons_through_responses_only() {
     let openai = plain("openai");
     assert_eq!(openai.wire_for("gpt-5-mini"), Wire::Responses);
     assert_eq!(openai.wire_for("gpt-4.1"), Wire::OpenAi);
@@ -131,7 +131,7 @@ fn the_users_table_changes_and_adds() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_what_to_do() {
+fn provider_mistake_says_what_to_do() {
     let config = config(
         "[providers.a]\n[providers.b]\nbase_url = \"ftp://x\"\n\
          [providers.c]\nbase_url = \"https://x\"\nwire = \"telepathy\"\n[providers.my-own]\n",
@@ -165,7 +165,7 @@ fn a_model_is_split_at_its_first_slash() {
 }
 
 #[test]
-fn the_users_word_for_a_window_comes_before_the_list() {
+fn provider_window_by_the_user_comes_first() {
     let config = config("[providers.groq]\ncontext_window = 9000\n");
     let window = |name: &str, model: &str| {
         let provider = resolve(name, &config, &|_| None).unwrap();

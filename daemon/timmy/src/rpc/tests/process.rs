@@ -96,7 +96,7 @@ impl Timmy {
 }
 
 #[test]
-fn a_process_that_is_killed_in_a_tool_call_is_followed_by_one_that_knows_it() {
+fn process_killed_in_a_tool_call_is_continued() {
     if !has_sandbox() {
         return;
     }
@@ -138,7 +138,7 @@ fn turn_that_runs_again_has_its_prompt_once() {
 }
 
 #[test]
-fn leave_is_asked_for_and_what_is_denied_does_not_happen() {
+fn leave_that_is_denied_prevents_the_doing() {
     if !has_sandbox() {
         return;
     }
@@ -169,7 +169,7 @@ fn leave_is_asked_for_and_what_is_denied_does_not_happen() {
 }
 
 #[test]
-fn a_failing_test_in_a_small_crate_is_fixed() {
+fn test_failing_in_a_small_crate_is_fixed() {
     if !has_sandbox() {
         return;
     }
@@ -205,7 +205,7 @@ fn a_failing_test_in_a_small_crate_is_fixed() {
 }
 
 #[test]
-fn one_prompt_alone_is_answered_and_a_named_conversation_goes_on() {
+fn prompt_alone_is_answered_and_named_ones_continue() {
     let whole = Whole::new("default = \"a/m\"");
     let alone = |arguments: &[&str]| {
         let mut command = command(&whole);

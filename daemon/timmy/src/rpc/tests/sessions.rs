@@ -188,7 +188,7 @@ fn send(id: &str, text: &str, native: Option<&str>) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_says_what_it_is_called_and_goes_on_in_another_process() {
+async fn session_goes_on_in_another_process_by_name() {
     let home = Home::new();
     home.models
         .script("a", [Step::Says("one"), Step::Says("two")]);
@@ -219,7 +219,7 @@ async fn a_session_says_what_it_is_called_and_goes_on_in_another_process() {
 }
 
 #[tokio::test]
-async fn sessions_that_nobody_used_for_long_are_gone_after_the_first_turn() {
+async fn session_unused_for_long_is_gone() {
     let home = Home::new();
     home.models.script("a", (0..3).map(|_| Step::Says("x")));
     let mut first = home.process();
@@ -239,7 +239,7 @@ async fn sessions_that_nobody_used_for_long_are_gone_after_the_first_turn() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_told_and_no_model_is_asked() {
+async fn session_gone_is_told_without_asking_a_model() {
     let home = Home::new();
     let mut process = home.process();
     process.say(send("t1", "hi", Some("0123"))).await;
@@ -253,7 +253,7 @@ async fn a_session_that_is_gone_is_told_and_no_model_is_asked() {
 }
 
 #[tokio::test]
-async fn a_call_that_died_with_its_process_is_answered_and_not_run_again() {
+async fn call_that_died_is_answered_and_not_rerun() {
     let home = Home::new();
     home.models.script("a", [Step::Says("well")]);
     let native = {
@@ -289,7 +289,7 @@ async fn a_call_that_died_with_its_process_is_answered_and_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_session_is_busy_in_this_process_and_in_others() {
+async fn session_is_busy_for_all_processes() {
     let home = Home::new();
     home.models
         .script("a", [Step::Says("one"), Step::Hangs("x")]);
@@ -312,7 +312,7 @@ async fn a_session_is_busy_in_this_process_and_in_others() {
 }
 
 #[tokio::test]
-async fn a_question_is_asked_and_its_answer_taken_once() {
+async fn question_is_asked_and_answered_once() {
     let home = Home::new();
     let ask = || Step::Calls(vec![("ask", "{}")]);
     home.models
@@ -362,7 +362,7 @@ async fn where_questions_are_denied_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_word_reaches_the_turn_of_its_session_and_an_idle_one_refuses_it() {
+async fn steering_reaches_its_turn_or_is_refused_idle() {
     let home = Home::new();
     home.models
         .script("a", [Step::Calls(vec![("ask", "{}")]), Step::Says("done")]);
@@ -387,7 +387,7 @@ async fn a_word_reaches_the_turn_of_its_session_and_an_idle_one_refuses_it() {
 }
 
 #[tokio::test]
-async fn a_session_is_shortened_between_turns_and_only_one_that_was_here() {
+async fn compaction_is_between_turns_of_sessions_here() {
     let home = Home::new();
     let mut process = home.process();
     let compact =
@@ -424,7 +424,7 @@ async fn a_session_is_shortened_between_turns_and_only_one_that_was_here() {
 }
 
 #[tokio::test]
-async fn a_bug_in_a_tool_ends_its_turn_and_no_other() {
+async fn bug_in_a_tool_ends_its_turn_only() {
     let home = Home::new();
     home.models.script(
         "a",
@@ -440,7 +440,7 @@ async fn a_bug_in_a_tool_ends_its_turn_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_played_is_refused_before_a_session_is_made() {
+async fn request_that_is_unplayable_makes_no_session() {
     let home = Home::new();
     let mut process = home.process();
     let mut line = send("t1", "hi", None);
@@ -481,7 +481,7 @@ async fn sixty_four_sessions_talk_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn a_word_for_a_turn_that_never_begins_is_refused() {
+async fn steering_a_turn_that_never_begins_is_refused() {
     let home = Home::new();
     let mut process = home.process();
     let mut late = send("t1", "hi", None);
@@ -514,7 +514,7 @@ async fn a_word_for_a_turn_that_never_begins_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_turn_begins_before_its_tools_are_there() {
+async fn timeout_of_a_turn_includes_its_tools_start() {
     let home = Home::new();
     let mut process = home.process();
     let mut late = send("t1", "hi", None);

@@ -78,7 +78,7 @@ fn classes(last: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_model_is_asked_and_remembers_in_the_next_process() {
+async fn model_remembers_in_the_next_process() {
     let whole = Whole::new("default = \"a/m\"");
     let mut first = whole.process();
     first.say(whole.send("hello", None)).await;
@@ -105,7 +105,7 @@ async fn a_model_is_asked_and_remembers_in_the_next_process() {
 }
 
 #[tokio::test]
-async fn a_chain_whose_first_two_fail_is_answered_by_the_third() {
+async fn chain_is_answered_by_the_third_after_failures() {
     let whole = Whole::new("default = \"gone/m\"\nfallbacks = [\"b/two\", \"c/three\"]");
     let mut process = whole.process();
     process
@@ -119,7 +119,7 @@ async fn a_chain_whose_first_two_fail_is_answered_by_the_third() {
 }
 
 #[tokio::test]
-async fn a_minute_of_rate_limit_is_not_waited_for_while_the_next_one_is_healthy() {
+async fn rate_limit_is_not_waited_for_beside_others() {
     let whole = Whole::new("default = \"a/one\"\nfallbacks = [\"b/two\"]");
     let mut process = whole.process();
     let began = Instant::now();
@@ -156,7 +156,7 @@ async fn a_pinned_model_is_never_left() {
 }
 
 #[tokio::test]
-async fn a_model_writes_a_file_with_a_real_tool() {
+async fn model_writes_a_file_with_a_real_tool() {
     let whole = Whole::new("default = \"a/m\"");
     let mut process = whole.process();
     let text = r#"[[use write {"path":"new.txt","content":"made"}]]"#;
@@ -178,7 +178,7 @@ async fn a_model_writes_a_file_with_a_real_tool() {
 }
 
 #[tokio::test]
-async fn settings_that_change_in_the_middle_of_a_turn_count_from_the_next_one_on() {
+async fn settings_changed_in_a_turn_count_from_another() {
     let whole = Whole::new("default = \"a/m\"");
     let mut process = whole.process();
     let call = r#"[[use bash {"command":"true","outside":true,"reason":"a test"}]]"#;

@@ -33,7 +33,7 @@ fn step(id: &str, size: usize) -> [Message; 2] {
 }
 
 #[test]
-fn it_is_due_when_less_than_the_reserve_is_left() {
+fn compaction_is_due_when_the_reserve_is_touched() {
     for (tokens, window, due) in [
         (183_616, Some(200_000), false),
         (183_617, Some(200_000), true),
@@ -63,7 +63,7 @@ fn a_single_message_cant_be_cut() {
 }
 
 #[test]
-fn one_long_turn_is_cut_inside_between_its_steps() {
+fn compaction_cuts_one_long_turn_between_steps() {
     let mut messages = vec![user(10)];
     for n in 0..50 {
         messages.extend(step(&n.to_string(), 8_000));
@@ -74,7 +74,7 @@ fn one_long_turn_is_cut_inside_between_its_steps() {
 }
 
 #[test]
-fn the_question_has_the_end_of_what_goes_and_the_earlier_summary() {
+fn compaction_asks_with_the_end_and_earlier_summary() {
     let mut messages = vec![user(400_000)];
     messages.extend(step("1", 100_000));
     let asked = question(Some("before"), &messages, Some(32_000), Some("names"));

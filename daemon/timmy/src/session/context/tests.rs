@@ -40,7 +40,7 @@ impl Place {
 }
 
 #[test]
-fn the_soul_comes_from_the_configuration_only_and_its_hash_is_known() {
+fn soul_is_the_configurations_and_its_hash_known() {
     let place = Place::new();
     place.write("repo/SOUL.md", "stolen");
     place.write("repo/inner/SOUL.md", "stolen");
@@ -65,7 +65,7 @@ fn the_soul_comes_from_the_configuration_only_and_its_hash_is_known() {
 }
 
 #[test]
-fn a_soul_that_is_too_long_or_none_at_all_is_told() {
+fn soul_too_long_or_missing_is_told() {
     let place = Place::new();
     place.write("own/SOUL.md", &"s".repeat(MOST_SOUL + 1));
     let cut = place.begin();
@@ -88,7 +88,7 @@ fn a_soul_that_is_too_long_or_none_at_all_is_told() {
 }
 
 #[test]
-fn what_the_workspace_says_is_below_marked_and_cant_end_its_mark() {
+fn workspace_words_are_marked_and_stay_so() {
     let place = Place::new();
     place.write("own/SOUL.md", "the soul");
     place.write("AGENTS.md", "above the repository");
@@ -123,7 +123,7 @@ fn context_takes_no_repository_of_another_user() {
 }
 
 #[test]
-fn notes_of_a_workspace_that_lead_out_of_it_are_not_read() {
+fn notes_that_lead_outside_are_not_read() {
     let place = Place::new();
     place.write("own/env", "SOME_API_KEY=secret");
     symlink(
@@ -137,7 +137,7 @@ fn notes_of_a_workspace_that_lead_out_of_it_are_not_read() {
 }
 
 #[test]
-fn notes_of_a_workspace_that_are_links_tell_no_tokens() {
+fn notes_that_are_links_tell_no_tokens() {
     let place = Place::new();
     place.write("repo/.npmrc", "//registry/:_authToken=secret");
     place.write("repo/above.md", "secret, too");
@@ -173,7 +173,7 @@ fn skills_are_listed_by_name_and_description() {
 }
 
 #[test]
-fn a_template_is_named_by_the_first_word_and_anything_else_is_said_as_it_is() {
+fn template_is_named_by_the_first_word() {
     let place = Place::new();
     place.write("own/prompts/review.md", "Review $ARGUMENTS well.");
     place.write("own/prompts/plain.md", "Do it.\n");

@@ -54,7 +54,7 @@ fn history(messages: Vec<Message>) -> History {
 }
 
 #[test]
-fn a_call_whose_process_died_is_answered_and_never_run_again() {
+fn history_answers_dead_calls_and_reruns_none() {
     let cut = history(vec![user("a"), calls(&["1", "2"]), result("2", "two")]);
     let missing = cut.interrupted();
     assert_eq!(shown(&missing), [format!("1: {UNKNOWN}")]);
@@ -65,7 +65,7 @@ fn a_call_whose_process_died_is_answered_and_never_run_again() {
 }
 
 #[test]
-fn results_stand_behind_their_calls_in_the_calls_order() {
+fn history_puts_results_behind_calls_in_order() {
     let mixed = history(vec![
         user("a"),
         calls(&["1", "2"]),
@@ -78,7 +78,7 @@ fn results_stand_behind_their_calls_in_the_calls_order() {
 }
 
 #[test]
-fn an_id_that_is_used_again_has_the_result_of_its_own_call() {
+fn history_keeps_results_by_call_when_ids_repeat() {
     let again = history(vec![
         user("a"),
         calls(&["1"]),
@@ -96,7 +96,7 @@ fn an_id_that_is_used_again_has_the_result_of_its_own_call() {
 }
 
 #[test]
-fn users_never_stand_side_by_side_and_nothing_is_nobodys() {
+fn history_has_no_users_side_by_side() {
     let odd = History::new(
         Some("before".to_owned()),
         vec![
@@ -118,7 +118,7 @@ fn users_never_stand_side_by_side_and_nothing_is_nobodys() {
 }
 
 #[test]
-fn tokens_are_what_a_provider_counted_and_a_guess_for_the_rest() {
+fn history_counts_tokens_or_guesses_the_rest() {
     let mut counted = history(vec![user(&"x".repeat(4000))]);
     assert_eq!(counted.tokens(400), 100 + 1000 + TOKENS_PER_MESSAGE);
     counted.count(77);

@@ -38,7 +38,7 @@ fn native(session: &Session) -> Which {
 }
 
 #[tokio::test]
-async fn what_was_appended_is_there_when_the_file_is_opened_again() {
+async fn store_keeps_what_was_appended() {
     let dir = tempfile::tempdir().unwrap();
     let (which, before) = {
         let store = store(&dir);
@@ -57,7 +57,7 @@ async fn what_was_appended_is_there_when_the_file_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_not_there_is_none_and_never_an_empty_one() {
+async fn store_without_a_session_says_none() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let which = Which::Native("0".repeat(32));
@@ -71,7 +71,7 @@ async fn a_session_that_is_not_there_is_none_and_never_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_session_is_open_once_in_one_process_and_in_two() {
+async fn store_opens_a_session_once_in_all_processes() {
     let dir = tempfile::tempdir().unwrap();
     // Two stores have two open files, as two processes have.
     let (one, other) = (store(&dir), store(&dir));
@@ -103,7 +103,7 @@ async fn histories_are_never_mixed_even_without_a_lock() {
 }
 
 #[tokio::test]
-async fn a_summary_takes_the_place_of_what_it_is_of() {
+async fn store_puts_summaries_in_place_of_the_summarised() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let mut session = create(&store).await;
@@ -122,7 +122,7 @@ async fn a_summary_takes_the_place_of_what_it_is_of() {
 }
 
 #[tokio::test]
-async fn what_one_job_does_wrong_is_nothing_to_the_others_of_its_commit() {
+async fn store_commits_others_when_one_job_fails() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let made = create(&store).await;
@@ -156,7 +156,7 @@ async fn old_sessions_are_forgotten_and_open_ones_stay() {
 }
 
 #[tokio::test]
-async fn beyond_the_room_there_is_those_unused_for_longest_go() {
+async fn store_forgets_the_longest_unused_beyond_its_room() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let mut natives = Vec::new();
@@ -194,7 +194,7 @@ async fn cooldowns_are_shared_and_end_with_an_answer() {
 }
 
 #[tokio::test]
-async fn a_long_cooldown_is_not_cut_by_a_short_one_unless_it_is_of_another_key_or_clock() {
+async fn store_cooldown_is_cut_by_keys_or_clocks() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     let cooled = |class, seconds: u64, now: u64| {
@@ -218,7 +218,7 @@ async fn a_long_cooldown_is_not_cut_by_a_short_one_unless_it_is_of_another_key_o
 }
 
 #[tokio::test]
-async fn nobody_else_can_read_the_file_and_what_is_not_ours_is_refused() {
+async fn store_file_is_private_and_of_ours_only() {
     let dir = tempfile::tempdir().unwrap();
     drop(create(&store(&dir)).await);
     let home = dir.path().join("timmy");
@@ -237,7 +237,7 @@ async fn nobody_else_can_read_the_file_and_what_is_not_ours_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_could_not_be_opened_is_tried_again() {
+async fn store_file_that_failed_is_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let in_the_way = dir.path().join("timmy");
     std::fs::write(&in_the_way, "a file").unwrap();

@@ -37,7 +37,7 @@ impl Files {
 }
 
 #[tokio::test]
-async fn a_file_is_read_in_parts_that_say_how_to_go_on() {
+async fn read_in_parts_says_how_to_go_on() {
     let files = Files::new();
     let text: String = (1..=5000).map(|n| format!("line {n}\n")).collect();
     files.place.write("ws/a/b.txt", &text);
@@ -115,7 +115,7 @@ async fn long_lines_and_other_bytes_are_said() {
 }
 
 #[tokio::test]
-async fn a_file_of_gigabytes_is_read_where_it_is_wanted() {
+async fn read_of_gigabytes_begins_where_wanted() {
     let files = Files::new();
     files.place.write("ws/huge", "first\n");
     let huge = std::fs::OpenOptions::new()
@@ -145,7 +145,7 @@ async fn a_file_of_gigabytes_is_read_where_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_written_file_keeps_its_mode_and_nothing_else_is_left() {
+async fn write_keeps_the_mode_and_leaves_nothing_else() {
     let files = Files::new();
     files.place.write("ws/run.sh", "old\n");
     let path = files.place.path("ws/run.sh");
@@ -183,7 +183,7 @@ async fn a_written_file_keeps_its_mode_and_nothing_else_is_left() {
 }
 
 #[tokio::test]
-async fn an_edit_needs_text_that_is_there_once_and_shows_the_difference() {
+async fn edit_needs_its_text_once_and_shows_differences() {
     let files = Files::new();
     files
         .place
@@ -234,7 +234,7 @@ async fn an_edit_needs_text_that_is_there_once_and_shows_the_difference() {
 }
 
 #[test]
-fn a_file_that_somebody_else_has_changed_is_not_written_over() {
+fn edit_of_a_file_changed_meanwhile_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a"), "one").unwrap();
     let opened = Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).unwrap();
@@ -254,7 +254,7 @@ fn a_file_that_somebody_else_has_changed_is_not_written_over() {
 }
 
 #[tokio::test]
-async fn a_change_that_makes_a_file_too_long_is_refused_before_it_is_made() {
+async fn edit_that_makes_too_much_is_refused_first() {
     let files = Files::new();
     files.place.write("ws/a.txt", "a".repeat(1 << 20));
     let new = "b".repeat(11);
@@ -272,7 +272,7 @@ async fn a_change_that_makes_a_file_too_long_is_refused_before_it_is_made() {
 }
 
 #[tokio::test]
-async fn lists_are_sorted_bounded_and_without_what_is_ignored() {
+async fn list_is_sorted_bounded_and_without_the_ignored() {
     let files = Files::new();
     for name in [
         "b.rs",
@@ -329,7 +329,7 @@ async fn lists_are_sorted_bounded_and_without_what_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_search_tells_the_first_lines_by_name_and_how_many_there_are() {
+async fn search_tells_first_lines_and_the_number() {
     let files = Files::new();
     files.place.write("ws/.gitignore", "no\n");
     files.place.write("ws/no/a", "needle\n");
@@ -379,7 +379,7 @@ async fn a_search_tells_the_first_lines_by_name_and_how_many_there_are() {
 }
 
 #[tokio::test]
-async fn what_was_left_out_can_be_read_where_it_was_kept() {
+async fn output_left_out_can_be_read_where_kept() {
     let files = Files::new();
     files.place.write("state/spill/call-1.txt", "kept\n");
     let path = files.place.path("state/spill/call-1.txt");

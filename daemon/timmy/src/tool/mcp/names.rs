@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_providers_take_and_different_tools_stay_different() {
+    fn mcp_names_fit_providers_and_stay_different() {
         assert_eq!(offered("fs", "read_file"), "mcp__fs__read_file");
         let long = "x".repeat(80);
         let names = [

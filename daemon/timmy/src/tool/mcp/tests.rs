@@ -71,7 +71,7 @@ fn denied() -> Approval {
 }
 
 #[tokio::test]
-async fn a_tool_is_called_when_it_is_allowed_and_its_claim_to_be_harmless_counts_for_nothing() {
+async fn mcp_tool_needs_leave_whatever_it_claims() {
     let answer = r#"read -r line
 echo '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"hi"},{"type":"image","data":"AA==","mimeType":"image/png"}]}}'
 read -r line"#;
@@ -97,7 +97,7 @@ read -r line"#;
 }
 
 #[tokio::test]
-async fn a_tool_that_the_configuration_calls_harmless_needs_no_leave() {
+async fn mcp_tool_configured_as_harmless_needs_no_leave() {
     let answer = r#"read -r line
 echo '{"jsonrpc":"2.0","id":2,"result":{"content":[],"structuredContent":{"n":1},"isError":true}}'
 read -r line"#;
@@ -110,7 +110,7 @@ read -r line"#;
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_start_or_dies_is_a_problem_with_its_last_words() {
+async fn mcp_server_that_dies_keeps_its_last_words() {
     for (config, expected) in [
         (server(&["/no/such/program"]), "can't be started"),
         (
@@ -129,7 +129,7 @@ async fn a_server_that_does_not_start_or_dies_is_a_problem_with_its_last_words()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_is_given_up_and_left_alone_for_a_while() {
+async fn mcp_server_that_is_silent_is_given_up() {
     let servers = one(server(&["sleep", "600"]));
     let offered = servers.offered().await;
     assert!(
@@ -143,7 +143,7 @@ async fn a_server_that_never_answers_is_given_up_and_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_ends_with_its_time_or_with_the_turn() {
+async fn mcp_call_that_hangs_ends_with_its_time() {
     let servers = one(shell(
         &json!([tool("hang")]),
         "while read -r line; do :; done",
@@ -177,7 +177,7 @@ async fn a_call_that_hangs_ends_with_its_time_or_with_the_turn() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_in_a_call_fails_the_call_and_is_started_again() {
+async fn mcp_server_that_dies_is_started_again() {
     let servers = one(shell(
         &json!([tool("die")]),
         "read -r line; echo 'out of luck' >&2; exit 3",
@@ -217,7 +217,7 @@ async fn tools_that_can_not_be_offered_are_named() {
 }
 
 #[tokio::test]
-async fn a_server_sees_only_the_variables_that_it_is_allowed() {
+async fn mcp_server_sees_only_the_variables_it_may() {
     let print = r#"read -r line
 printf '{"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"%s"}]}}\n' "$(env | grep -c -e SECRET -e AGENTD):$GIVEN"
 read -r line"#;

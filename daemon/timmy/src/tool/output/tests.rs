@@ -24,7 +24,7 @@ fn only_file(dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn what_fits_is_shown_as_it_is_and_nothing_is_kept() {
+fn output_that_fits_is_shown_and_not_kept() {
     let dir = tempfile::tempdir().unwrap();
     let spill = dir.path().join("spill");
     let long = "x".repeat(MOST_BYTES - 1) + "\n";
@@ -42,7 +42,7 @@ fn what_fits_is_shown_as_it_is_and_nothing_is_kept() {
 }
 
 #[test]
-fn of_what_is_too_long_the_head_and_more_of_the_tail_are_shown() {
+fn output_too_long_shows_head_and_more_tail() {
     let dir = tempfile::tempdir().unwrap();
     let spill = dir.path().join("spill");
     let text: String = (1..=100_000).map(|n| format!("line {n}\n")).collect();
@@ -68,7 +68,7 @@ fn of_what_is_too_long_the_head_and_more_of_the_tail_are_shown() {
 }
 
 #[test]
-fn a_long_output_takes_no_more_memory_than_what_is_shown() {
+fn output_that_is_long_takes_bounded_memory() {
     let dir = tempfile::tempdir().unwrap();
     let mut output = Output::new(dir.path(), "call");
     let piece: Vec<u8> = (0..1 << 16).map(|n| b" \nabcdef"[n % 8]).collect();
@@ -90,7 +90,7 @@ fn a_long_output_takes_no_more_memory_than_what_is_shown() {
 }
 
 #[test]
-fn what_can_not_be_kept_is_shown_all_the_same() {
+fn output_that_can_not_be_kept_is_shown() {
     let shown = shown_of(Path::new("/dev/null/no"), &[&[b'a'; 60_000]]);
     assert!(
         shown.text.contains("it could not be kept: "),
@@ -101,7 +101,7 @@ fn what_can_not_be_kept_is_shown_all_the_same() {
 }
 
 #[test]
-fn a_name_from_a_provider_stays_below_the_directory() {
+fn output_name_stays_below_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let spill = dir.path().join("spill");
     for name in ["../../up", "/etc/x", "", "a\0b", &"long".repeat(1000)] {
@@ -125,7 +125,7 @@ fn an_existing_file_is_never_written_over() {
 
 proptest! {
     #[test]
-    fn any_bytes_in_any_pieces_stay_within_the_limits_and_lose_nothing(
+    fn output_in_any_pieces_loses_nothing_within_limits(
         unit in proptest::collection::vec(any::<u8>(), 1..40),
         times in 1..6_000_usize,
         piece in 1..70_000_usize,

@@ -48,7 +48,7 @@ fn agentds_own_directory_is_no_workspace() {
 }
 
 #[test]
-fn what_belongs_to_agentd_is_private_in_a_workspace_around_it() {
+fn places_of_agentd_are_private_in_a_workspace() {
     let mut place = Test::new(Says::yes());
     let rules = place.rules();
     place.write("state/env", "KEY=x");
@@ -68,7 +68,7 @@ fn what_belongs_to_agentd_is_private_in_a_workspace_around_it() {
 }
 
 #[test]
-fn programs_on_the_path_are_read_and_not_written() {
+fn programs_on_the_path_are_read_not_written() {
     let place = Test::new(Says::yes());
     place.write("ws/bin/tool", "x");
     let rules = Rules {

@@ -5,7 +5,7 @@ use super::*;
 use crate::tool::tests::{AllowedPath, Says};
 
 #[test]
-fn a_workspace_is_granted_as_it_is_and_nothing_private_beside_it() {
+fn sandbox_grants_a_workspace_and_nothing_private_beside() {
     let place = AllowedPath::new(Says::no());
     place.write("user/.cargo/bin/x", "");
     place.write("user/.cargo/credentials.toml", "");
@@ -29,7 +29,7 @@ fn a_workspace_is_granted_as_it_is_and_nothing_private_beside_it() {
 }
 
 #[test]
-fn of_a_home_each_part_is_granted_but_for_what_is_private() {
+fn sandbox_grants_a_homes_parts_but_private_ones() {
     let mut place = AllowedPath::new(Says::no());
     place.write("user/.ssh/id", "");
     place.write("user/.bashrc", "");
@@ -51,7 +51,7 @@ fn of_a_home_each_part_is_granted_but_for_what_is_private() {
 }
 
 #[test]
-fn a_home_of_more_files_than_can_be_granted_is_cut() {
+fn sandbox_of_a_large_home_is_cut() {
     let mut place = AllowedPath::new(Says::no());
     for number in 0..MOST_GRANTS + 10 {
         place.write(&format!("user/{number}"), "");
@@ -75,7 +75,7 @@ fn words_that_are_none_run_nothing() {
 }
 
 #[test]
-fn of_what_anybody_may_read_a_home_and_agentds_own_are_left_out() {
+fn sandbox_of_public_files_leaves_out_homes() {
     let place = AllowedPath::new(Says::no());
     place.write("opt/app/.ssh/id", "");
     place.write("opt/app/bin/x", "");

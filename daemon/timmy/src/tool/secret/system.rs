@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_of_the_system_is_what_others_cannot_read() {
+    fn system_secret_is_what_others_cannot_read() {
         let dir = tempfile::tempdir().unwrap();
         let tree = dir.path().canonicalize().unwrap();
         let at = |name: &str| tree.join(name);

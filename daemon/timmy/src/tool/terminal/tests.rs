@@ -70,7 +70,7 @@ fn lives(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_command_gives_its_output_and_how_it_ended() {
+async fn command_gives_its_output_and_its_end() {
     let terminal = Terminal::bare();
     let done = terminal
         .bash("echo out; echo err >&2; pwd; read x; echo \"got $x.\"")
@@ -164,7 +164,7 @@ async fn output_is_heard_while_it_comes() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_of_output_takes_little_memory_and_is_cut() {
+async fn command_printing_a_gigabyte_takes_little_memory() {
     let most = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status
@@ -207,7 +207,7 @@ async fn a_command_that_will_not_end_is_ended() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_asked_to_end_may_tidy_up() {
+async fn command_asked_to_end_may_tidy_up() {
     let terminal = Terminal::bare();
     let tidy = "trap 'echo tidy; exit' TERM; echo ready; while :; do sleep 0.1; done";
     let late = terminal
@@ -314,7 +314,7 @@ async fn a_dropped_call_kills_the_whole_tree() {
 }
 
 #[tokio::test]
-async fn outside_of_the_sandbox_only_with_leave_that_names_the_command() {
+async fn command_outside_the_sandbox_has_leave_by_name() {
     let terminal = Terminal::asking(Says::no());
     let wanted = json!({ "command": "touch ../outside/x", "outside": true, "reason": "to see" });
     let refused = terminal.run(wanted.clone()).await;
@@ -343,7 +343,7 @@ async fn outside_of_the_sandbox_only_with_leave_that_names_the_command() {
 }
 
 #[tokio::test]
-async fn without_a_sandbox_somebody_is_asked_for_each_command() {
+async fn command_without_a_sandbox_always_needs_leave() {
     if sandbox::available(sandbox::Landlock::ALL).is_ok() {
         return;
     }
@@ -369,7 +369,7 @@ async fn without_a_sandbox_somebody_is_asked_for_each_command() {
 }
 
 #[tokio::test]
-async fn the_sandbox_lets_a_command_work_in_the_workspace_only() {
+async fn command_in_the_sandbox_changes_the_workspace_only() {
     if !has_sandbox() {
         return;
     }
@@ -475,7 +475,7 @@ async fn no_command_finds_a_key() {
 }
 
 #[tokio::test]
-async fn without_leave_a_command_has_no_sockets_and_with_it_those_of_the_network() {
+async fn command_has_no_sockets_without_leave() {
     if !has_sandbox() {
         return;
     }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_refused_whatever_way_its_address_is_written() {
+    fn url_is_refused_in_every_spelling() {
         for refused in [
             "http://127.0.0.1/",
             "http://127.1/",

@@ -100,7 +100,7 @@ async fn this_machine_is_never_reached() {
 }
 
 #[tokio::test]
-async fn each_hop_is_checked_and_there_are_not_many() {
+async fn hops_are_few_and_each_is_checked() {
     let server = serve(|path, stream| {
         let to = match path {
             "/metadata" => "http://169.254.169.254/latest/",
@@ -161,7 +161,7 @@ async fn an_odd_port_needs_leave() {
 }
 
 #[tokio::test]
-async fn a_long_page_is_cut_and_a_binary_one_refused() {
+async fn page_too_long_is_cut_and_binary_refused() {
     let server = serve(|path, stream| match path {
         "/long" => answer(
             stream,
@@ -205,7 +205,7 @@ async fn a_long_page_is_cut_and_a_binary_one_refused() {
 }
 
 #[tokio::test]
-async fn a_page_that_never_comes_is_given_up_when_the_turn_is() {
+async fn page_that_never_comes_ends_with_the_turn() {
     let server = serve(|_, stream| {
         // Held open by whoever asked; nothing is said.
         std::mem::forget(stream.try_clone());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn of_a_cost_that_nobody_knows_there_is_no_sum() {
+fn cost_that_is_unknown_has_no_sum() {
     let cost = |usd, status| Cost {
         usd,
         status,

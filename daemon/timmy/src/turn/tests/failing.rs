@@ -24,7 +24,7 @@ fn busy() -> Step {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_of_a_minute_is_answered_by_the_next_model_within_three_seconds() {
+async fn rate_limit_goes_on_within_three_seconds() {
     let mut play = Play::new(&["a/m", "b/m"]);
     play.script("a", [limited(60)]);
     play.script("b", [Step::Says("b")]);
@@ -60,7 +60,7 @@ async fn a_rate_limit_of_a_minute_is_answered_by_the_next_model_within_three_sec
 }
 
 #[tokio::test(start_paused = true)]
-async fn alone_a_model_is_waited_for_and_asked_again() {
+async fn model_that_is_alone_is_asked_again() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [limited(10), busy(), Step::Says("at last")]);
     let (ending, lines) = play.turn("hi").await;
@@ -76,7 +76,7 @@ async fn alone_a_model_is_waited_for_and_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_whose_first_two_fail_is_answered_by_the_third_which_stays_for_the_turn() {
+async fn chain_stays_with_the_third_for_the_turn() {
     let mut play = Play::new(&["a/m", "b/m", "c/m"]);
     play.script("a", [fails(FailedAt::Status(401), Class::Auth)]);
     play.script("b", [fails(FailedAt::Status(402), Class::Billing)]);
@@ -103,7 +103,7 @@ async fn a_chain_whose_first_two_fail_is_answered_by_the_third_which_stays_for_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_text_that_was_shown_and_abandoned_is_replaced_and_never_remembered() {
+async fn text_that_was_abandoned_is_never_remembered() {
     let mut play = Play::new(&["a/m"]);
     let broken = failure(FailedAt::Transport);
     play.script(
@@ -133,7 +133,7 @@ async fn a_text_that_was_shown_and_abandoned_is_replaced_and_never_remembered() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_ends_the_turn_and_is_not_remembered() {
+async fn refusal_ends_the_turn_and_is_not_remembered() {
     let mut play = Play::new(&["a/m", "b/m"]);
     play.script(
         "a",
@@ -154,7 +154,7 @@ async fn a_refusal_ends_the_turn_and_is_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_it_is_wanted_a_refusal_goes_one_further_unless_something_was_changed() {
+async fn refusal_goes_one_further_unless_something_was_changed() {
     let refusal = || Step::Stops("", Stop::Refusal("no".to_owned()));
     let mut play = Play::new(&["a/m", "b/m", "c/m"]);
     play.plan.on_refusal = OnRefusal::Next;
@@ -170,7 +170,7 @@ async fn where_it_is_wanted_a_refusal_goes_one_further_unless_something_was_chan
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_none_is_asked_for_again() {
+async fn answer_that_is_none_is_asked_again() {
     let mut play = Play::new(&["a/m"]);
     play.script(
         "a",
@@ -194,7 +194,7 @@ async fn an_answer_that_is_none_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_key_nothing_is_asked_and_the_variable_is_named() {
+async fn key_that_is_missing_names_its_variable() {
     let mut play = Play::new(&["a/m"]);
     play.plan.chain[0].key = None;
     let (_, lines) = play.turn("hi").await;
@@ -211,7 +211,7 @@ async fn without_a_key_nothing_is_asked_and_the_variable_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_server_that_is_not_there_is_no_request() {
+async fn local_server_that_is_absent_is_no_request() {
     let mut play = Play::new(&["a/m"]);
     play.plan.requests = 1;
     let provider = (*play.plan.chain[0].provider).clone();
@@ -240,7 +240,7 @@ async fn a_local_server_that_is_not_there_is_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_nobody_can_answer_the_class_and_the_time_are_told() {
+async fn failure_of_all_tells_class_and_time() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [limited(600)]);
     let (_, lines) = play.turn("hi").await;
@@ -265,7 +265,7 @@ async fn when_nobody_can_answer_the_class_and_the_time_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_is_never_run_again_because_a_model_failed() {
+async fn tool_is_never_rerun_for_a_failed_model() {
     let mut play = Play::new(&["a/m", "b/m"]);
     play.script("a", [Step::Calls(vec![("write", "{}")]), busy(), busy()]);
     play.script("b", [Step::Says("done")]);
@@ -291,7 +291,7 @@ async fn whoever_is_overloaded_may_answer_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_was_silent_for_long_does_not_hold_up_the_next_one() {
+async fn silence_of_a_model_delays_no_next_one() {
     let mut play = Play::new(&["a/m", "b/m"]);
     let silent = [
         Step::Waits,
@@ -307,7 +307,7 @@ async fn a_model_that_was_silent_for_long_does_not_hold_up_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_not_asked_is_named_with_the_reason_and_without_words() {
+async fn model_that_was_not_asked_has_its_reason() {
     let mut play = Play::new(&["a/m", "b/m"]);
     for (provider, class, seconds) in [
         ("a", Class::Billing, None),
@@ -328,7 +328,7 @@ async fn who_was_not_asked_is_named_with_the_reason_and_without_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_that_failed_is_told_as_what_it_was() {
+async fn summary_that_failed_is_told_as_such() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Says("one"), Step::Says("two")]);
     play.turn("first").await;
@@ -345,7 +345,7 @@ async fn a_summary_that_failed_is_told_as_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_and_not_counted_makes_the_cost_unknown() {
+async fn cost_is_unknown_when_words_are_uncounted() {
     let mut play = Play::new(&["a/m"]);
     let cut = Step::Fails("half", failure(FailedAt::Transport), Class::Timeout);
     play.script("a", [cut, Step::Says("whole"), Step::Hangs("half")]);

@@ -29,7 +29,7 @@ async fn steered(play: &mut Play, at: &'static str, text: &'static str) -> (Endi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_is_told_after_the_tools_and_before_the_next_request() {
+async fn steering_comes_between_tools_and_the_next_request() {
     let mut play = Play::new(&["a/m"]);
     let calls = vec![("write", "{}"), ("write", "{}")];
     play.script("a", [Step::Calls(calls), Step::Says("done")]);
@@ -58,7 +58,7 @@ async fn a_word_is_told_after_the_tools_and_before_the_next_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_that_comes_while_the_last_reply_is_said_is_answered_in_the_same_turn() {
+async fn steering_during_the_last_reply_is_answered() {
     let mut play = Play::new(&["a/m"]);
     let thinks = [Step::Thinks("hm"), Step::Waits, Step::Says("first")];
     play.script("a", thinks);
@@ -73,7 +73,7 @@ async fn a_word_that_comes_while_the_last_reply_is_said_is_answered_in_the_same_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_that_is_too_late_is_refused_and_never_kept_for_later() {
+async fn steering_too_late_is_refused_and_not_kept() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Hangs("half"), Step::Says("next")]);
     play.cancel_when_text("half");
@@ -88,7 +88,7 @@ async fn a_word_that_is_too_late_is_refused_and_never_kept_for_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_is_no_way_around_the_number_of_requests() {
+async fn steering_is_no_way_around_the_limit() {
     let mut play = Play::new(&["a/m"]);
     play.plan.requests = 1;
     play.script("a", [Step::Thinks("hm"), Step::Waits, Step::Says("first")]);
@@ -99,7 +99,7 @@ async fn a_word_is_no_way_around_the_number_of_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_that_no_request_is_left_for_is_refused() {
+async fn steering_without_a_request_left_is_refused() {
     let mut play = Play::new(&["a/m"]);
     play.plan.requests = 1;
     play.script("a", [Step::Calls(vec![("write", "{}")])]);

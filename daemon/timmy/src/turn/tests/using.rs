@@ -8,7 +8,7 @@ fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_runs_and_the_model_hears_what_came_of_it() {
+async fn tool_runs_and_its_model_hears_the_result() {
     let mut play = Play::new(&["a/m"]);
     play.script(
         "a",
@@ -36,7 +36,7 @@ async fn a_tool_runs_and_the_model_hears_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn calls_that_change_nothing_run_at_the_same_time_and_others_in_their_place() {
+async fn calls_that_only_read_run_at_once() {
     let mut play = Play::new(&["a/m"]);
     // Each `meet` ends only when another one runs.
     let calls = vec![
@@ -75,7 +75,7 @@ async fn calls_that_change_nothing_run_at_the_same_time_and_others_in_their_plac
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_call_is_never_run_and_the_model_hears_why() {
+async fn call_that_is_none_is_never_run() {
     let mut play = Play::new(&["a/m"]);
     let calls = vec![
         ("rm", "{}"),
@@ -99,7 +99,7 @@ async fn what_is_no_call_is_never_run_and_the_model_hears_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replies_that_are_cut_in_a_call_again_and_again_end_the_turn() {
+async fn replies_cut_in_calls_again_end_the_turn() {
     let mut play = Play::new(&["a/m"]);
     let cut = || Step::CutCalls(vec![("write", r#"{"path":"/etc"#)]);
     play.script("a", (0..9).map(|_| cut()));
@@ -110,7 +110,7 @@ async fn replies_that_are_cut_in_a_call_again_and_again_end_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_a_provider_uses_again_is_another_one_in_the_lines() {
+async fn id_that_a_provider_repeats_is_changed() {
     let mut play = Play::new(&["a/m"]);
     play.models.always_calls("c1");
     let calls = || Step::Calls(vec![("read", "{}")]);
@@ -126,7 +126,7 @@ async fn an_id_that_a_provider_uses_again_is_another_one_in_the_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_cancelled_ends_and_the_next_one_never_begins() {
+async fn tool_cancelled_ends_and_no_next_one_begins() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Calls(vec![("patient", "{}"), ("write", "{}")])]);
     play.cancel_when("tool_start");
@@ -146,7 +146,7 @@ async fn a_tool_that_is_cancelled_ends_and_the_next_one_never_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_does_not_end_when_it_is_told_to_is_dropped() {
+async fn tool_that_ignores_its_end_is_dropped() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Calls(vec![("stubborn", "{}")])]);
     play.cancel_when("tool_start");
@@ -161,7 +161,7 @@ async fn a_tool_that_does_not_end_when_it_is_told_to_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leave_that_nobody_can_give_is_denied_and_the_model_hears_it() {
+async fn leave_that_nobody_gives_is_denied_and_told() {
     let mut play = Play::new(&["a/m"]);
     play.script("a", [Step::Calls(vec![("ask", "{}")]), Step::Says("well")]);
     let (_, lines) = play.turn("hi").await;
@@ -172,7 +172,7 @@ async fn leave_that_nobody_can_give_is_denied_and_the_model_hears_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_that_nobody_follows_is_dropped_and_the_turn_goes_on() {
+async fn output_that_nobody_follows_is_dropped() {
     let mut play = Play::new(&["a/m"]);
     play.script(
         "a",

@@ -5,7 +5,7 @@ use crate::message::{Arguments, Assistant, Thought, ToolCall};
 use crate::model::{FailedAt, Stop};
 
 #[tokio::test]
-async fn g1_the_status_code_and_patience_of_a_failure_come_through() {
+async fn g1_failures_keep_status_code_and_patience() {
     let mock = MockModel::start();
     for wire in WIRES {
         let request = says(&mock, wire, "[[fail=ratelimit]] [[wait=7]]");
@@ -32,7 +32,7 @@ async fn g1_the_status_code_and_patience_of_a_failure_come_through() {
 }
 
 #[tokio::test]
-async fn g1_a_page_instead_of_an_answer_is_told_by_its_title() {
+async fn g1_page_instead_of_answers_has_its_title() {
     let mock = MockModel::start();
     for wire in WIRES {
         let failure = ask(&says(&mock, wire, "[[fail=html]]")).await.unwrap_err();
@@ -43,7 +43,7 @@ async fn g1_a_page_instead_of_an_answer_is_told_by_its_title() {
 }
 
 #[tokio::test]
-async fn g2_a_refusal_in_a_field_of_its_own_is_a_refusal() {
+async fn g2_refusal_in_a_field_is_a_refusal() {
     let mock = MockModel::start();
     for (wire, how, word, words) in [
         (
@@ -84,7 +84,7 @@ async fn g2_a_refusal_in_a_field_of_its_own_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn g2_a_refusal_by_the_reason_to_stop_keeps_its_word() {
+async fn g2_refusal_by_its_stop_keeps_its_word() {
     let mock = MockModel::start();
     for (wire, word) in [
         (Wire::OpenAi, "content_filter"),
@@ -98,7 +98,7 @@ async fn g2_a_refusal_by_the_reason_to_stop_keeps_its_word() {
 }
 
 #[tokio::test]
-async fn g2_what_a_gateway_says_that_it_cost_is_kept() {
+async fn g2_cost_that_a_gateway_says_is_kept() {
     let mock = MockModel::start();
     let reply = ask(&says(&mock, Wire::OpenRouter, "hi")).await.unwrap();
     assert_eq!(reply.reported_usd, Some(0.00125));
@@ -116,7 +116,7 @@ async fn g2_a_response_that_failed_says_why() {
 }
 
 #[tokio::test]
-async fn g3_an_answer_without_a_reason_to_stop_is_never_a_success() {
+async fn g3_answer_without_a_stop_is_no_success() {
     let mock = MockModel::start();
     for wire in [Wire::OpenAi, Wire::Anthropic, Wire::Gemini, Wire::Ollama] {
         let outcome = ask(&says(&mock, wire, "[[nostop]]")).await;
@@ -128,7 +128,7 @@ async fn g3_an_answer_without_a_reason_to_stop_is_never_a_success() {
 }
 
 #[tokio::test]
-async fn g3_an_answer_that_only_ends_is_never_a_success() {
+async fn g3_answer_that_only_ends_is_no_success() {
     let mock = MockModel::start();
     for wire in WIRES {
         let outcome = ask(&says(&mock, wire, "[[noend]]")).await;
@@ -155,7 +155,7 @@ async fn g4_arguments_cut_short_stay_malformed() {
 }
 
 #[tokio::test]
-async fn g5_arguments_that_come_in_pieces_are_put_together_once() {
+async fn g5_arguments_in_pieces_are_put_together_once() {
     let mock = MockModel::start();
     for wire in WIRES {
         let text = r#"[[use read {"path":"/a/long/path/in/pieces"}]]"#;
@@ -168,7 +168,7 @@ async fn g5_arguments_that_come_in_pieces_are_put_together_once() {
 }
 
 #[tokio::test]
-async fn g6_ollama_gets_each_result_in_a_message_of_its_own() {
+async fn g6_ollama_gets_each_result_by_itself() {
     let mock = MockModel::start();
     let text = r#"[[use read {"path":"a"}]] [[use read {"path":"b"}]]"#;
     let mut request = says(&mock, Wire::Ollama, text);
@@ -184,7 +184,7 @@ async fn g6_ollama_gets_each_result_in_a_message_of_its_own() {
 }
 
 #[tokio::test]
-async fn g7_a_models_name_decides_nothing_and_loses_nothing() {
+async fn g7_name_of_a_model_decides_nothing() {
     let mock = MockModel::start();
     for (wire, name) in [
         (Wire::OpenAi, "qwen-max"),
@@ -207,7 +207,7 @@ async fn g7_a_models_name_decides_nothing_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn g8_reasoning_goes_back_to_houses_that_want_it() {
+async fn g8_reasoning_goes_back_to_houses_wanting_it() {
     let mock = MockModel::start();
     let call = ToolCall {
         id: "call_1".to_owned(),
@@ -241,7 +241,7 @@ async fn g8_reasoning_goes_back_to_houses_that_want_it() {
 }
 
 #[tokio::test]
-async fn g9_the_limit_of_a_reply_is_what_the_model_can() {
+async fn g9_limit_of_a_reply_is_the_models() {
     let mock = MockModel::start();
     for (wire, name, pointer, expected) in [
         (
@@ -289,7 +289,7 @@ async fn g9_the_limit_of_a_reply_is_what_the_model_can() {
 }
 
 #[tokio::test]
-async fn g10_an_error_has_no_key_in_it_and_is_short() {
+async fn g10_error_is_short_and_has_no_key() {
     let mock = MockModel::start();
     for wire in WIRES {
         let failure = ask(&says(&mock, wire, "[[fail=auth]]")).await.unwrap_err();
@@ -309,7 +309,7 @@ async fn g10_an_error_has_no_key_in_it_and_is_short() {
 }
 
 #[tokio::test]
-async fn g11_ollama_is_told_how_long_a_conversation_may_be() {
+async fn g11_ollama_is_told_of_its_window() {
     let mock = MockModel::start();
     for (local, window, name, expected) in [
         (true, None, "qwen3:8b", json!(16_384)),

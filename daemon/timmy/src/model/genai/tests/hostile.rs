@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_bytes_end_in_a_reply_or_a_failure(
+    fn hostile_bytes_end_in_a_reply_or_failure(
         wire in prop::sample::select(&WIRES[..]),
         body in prop::collection::vec(any::<u8>(), 0..2048),
     ) {
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn frames_in_any_order_end_in_a_reply_or_a_failure(
+    fn hostile_frames_end_in_a_reply_or_failure(
         wire in prop::sample::select(&WIRES[..]),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         done in any::<bool>(),
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_of_any_type_end_in_a_reply_or_a_failure(
+    fn hostile_fields_end_in_a_reply_or_failure(
         wire in prop::sample::select(&WIRES[..]),
         all in prop::collection::vec((prop::sample::select(EVENTS), value()), 0..6),
     ) {
@@ -322,7 +322,7 @@ async fn a_frame_that_never_ends_is_silence() {
 }
 
 #[test]
-fn as_many_calls_as_an_index_says_are_not_made_room_for() {
+fn hostile_index_of_calls_takes_no_room() {
     let call = json!({"choices": [{"delta": {"tool_calls": [{"index": u32::MAX, "id": "a", "function": {"name": "read", "arguments": "{}"}}]}}]});
     let stop = json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]});
     let body = format!("data: {call}\n\ndata: {stop}\n\ndata: [DONE]\n\n");

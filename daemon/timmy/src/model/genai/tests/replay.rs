@@ -57,7 +57,7 @@ async fn responses_reasoning_goes_back_encrypted() {
 }
 
 #[tokio::test]
-async fn geminis_proof_goes_back_with_the_call_it_came_with() {
+async fn replay_of_gemini_returns_proof_with_its_call() {
     let mock = MockModel::start();
     let (said, body) = second(&mock, Wire::Gemini, true).await;
     assert_eq!(said.calls[0].signatures, ["bW9jaw=="]);
@@ -80,7 +80,7 @@ async fn nothing_of_it_goes_to_another_model() {
 }
 
 #[test]
-fn a_gateways_reasoning_is_put_together_from_its_pieces() {
+fn replay_of_a_gateway_joins_its_reasoning() {
     let mut frames = super::super::frames::Frames::new(Wire::OpenRouter);
     for detail in [
         json!({"type": "reasoning.text", "index": 0, "text": "let ", "signature": null}),
@@ -121,7 +121,7 @@ async fn a_gateways_reasoning_goes_back_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_tool_can_have_is_spelt_so_that_providers_take_it() {
+async fn replay_of_a_bad_tool_name_respells_it() {
     let mock = MockModel::start();
     let mut request = says(&mock, Wire::OpenAi, "go on");
     let call = |name: &str| crate::message::ToolCall {

@@ -45,7 +45,7 @@ const SAID: &[OutgoingLine] = &[
 ];
 
 #[tokio::test]
-async fn how_hard_to_think_is_said_in_each_houses_words() {
+async fn thinking_is_said_in_each_houses_words() {
     let mock = MockModel::start();
     for (wire, name, level, pointer, expected) in SAID {
         let body = sent(&mock, *wire, name, Some(*level)).await;
@@ -59,7 +59,7 @@ async fn how_hard_to_think_is_said_in_each_houses_words() {
 }
 
 #[tokio::test]
-async fn a_model_that_cant_think_is_not_told_to() {
+async fn thinking_is_not_asked_of_unable_models() {
     let mock = MockModel::start();
     for (wire, name) in [
         (Wire::Responses, "gpt-4.1"),
@@ -84,7 +84,7 @@ async fn a_model_that_cant_think_is_not_told_to() {
 }
 
 #[tokio::test]
-async fn llama_cpp_gets_schemas_without_what_it_cant_read() {
+async fn schemas_for_llama_cpp_are_what_it_reads() {
     let mock = MockModel::start();
     let schema = json!({
         "type": "object",
@@ -161,7 +161,7 @@ fn foreign(request: &mut Request) {
 }
 
 #[tokio::test]
-async fn calls_of_another_house_get_ids_that_this_one_takes() {
+async fn calls_of_another_house_get_usable_ids() {
     let mock = MockModel::start();
     for wire in [
         Wire::Anthropic,
@@ -263,7 +263,7 @@ async fn anthropic_hears_that_a_tool_failed() {
 }
 
 #[tokio::test]
-async fn a_picture_is_sent_in_each_wires_words_and_elsewhere_it_is_said_that_there_is_one() {
+async fn pictures_are_sent_or_said_to_be_there() {
     let mock = MockModel::start();
     let picture = |mime: &str| Attached {
         mime: mime.to_owned(),

@@ -48,7 +48,7 @@ fn serve() -> String {
 }
 
 #[tokio::test]
-async fn a_certificate_of_nobody_is_told_from_a_broken_connection() {
+async fn certificate_unknown_is_told_from_a_broken_connection() {
     let mut request = at(serve(), Wire::OpenAi, "mock-1");
     request.messages.push(user("hi"));
     let failure = ask(&request).await.unwrap_err();

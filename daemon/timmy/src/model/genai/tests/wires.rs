@@ -5,7 +5,7 @@ use crate::message::Arguments;
 use crate::model::{FailedAt, Stop, Usage};
 
 #[tokio::test]
-async fn text_comes_in_pieces_and_as_a_whole_on_each_wire() {
+async fn text_comes_piecewise_and_whole_on_each_wire() {
     let mock = MockModel::start();
     for wire in WIRES {
         let (reply, pieces) = hear(&models(), &says(&mock, wire, "[[deltas=3]]")).await;
@@ -20,7 +20,7 @@ async fn text_comes_in_pieces_and_as_a_whole_on_each_wire() {
 }
 
 #[tokio::test]
-async fn tokens_are_counted_with_what_came_from_a_cache() {
+async fn tokens_are_counted_with_the_cached_ones() {
     let mock = MockModel::start();
     for wire in WIRES {
         let reply = ask(&says(&mock, wire, "hi")).await.unwrap();
@@ -52,7 +52,7 @@ const PLAIN: Usage = Usage {
 };
 
 #[tokio::test]
-async fn two_calls_of_one_reply_go_there_and_back_on_each_wire() {
+async fn calls_of_one_reply_return_on_each_wire() {
     let mock = MockModel::start();
     for wire in WIRES {
         let text = r#"[[use read {"path":"a"}]] [[use read {"path":"b"}]]"#;
@@ -113,7 +113,7 @@ async fn reasoning_is_told_apart_from_the_answer() {
 }
 
 #[tokio::test]
-async fn a_key_goes_into_a_header_and_never_into_an_address() {
+async fn key_goes_in_a_header_not_an_address() {
     let mock = MockModel::start();
     for wire in WIRES {
         ask(&says(&mock, wire, "hi")).await.unwrap();
@@ -182,7 +182,7 @@ async fn leaving_the_question_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn a_model_that_stops_or_never_begins_is_given_up() {
+async fn model_that_stops_or_never_begins_is_dropped() {
     let mock = MockModel::start();
     let impatient = patient(Duration::from_millis(150));
     for wire in WIRES {
@@ -223,7 +223,7 @@ async fn nobody_listening_is_known_from_a_broken_connection() {
 }
 
 #[tokio::test]
-async fn a_base_url_that_is_none_is_said_with_what_it_should_be() {
+async fn base_url_that_is_none_says_what_fits() {
     let request = at("not a url".to_owned(), Wire::OpenAi, "mock-1");
     let failure = ask(&request).await.unwrap_err();
     assert_eq!(failure.at, FailedAt::Request);

@@ -88,7 +88,7 @@ async fn no_path_leads_out_of_the_workspace() {
 }
 
 #[tokio::test]
-async fn somebody_may_allow_what_is_outside_but_not_the_keys() {
+async fn leave_opens_what_is_outside_but_no_keys() {
     let files = Files::asking(Says::yes());
     files.place.write("outside/a", "text\n");
     files.place.write("state/env", "KEY=S3CRET\n");
@@ -140,7 +140,7 @@ async fn absolute_paths_and_links_within_the_workspace_work() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_is_named_and_never_waited_for() {
+async fn file_that_is_none_is_never_waited_for() {
     let files = Files::new();
     let pipe = files.place.path("ws/pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -178,7 +178,7 @@ async fn what_is_no_file_is_named_and_never_waited_for() {
 }
 
 #[tokio::test]
-async fn a_directory_that_becomes_a_link_is_not_followed() {
+async fn directory_that_becomes_a_link_is_not_followed() {
     let files = Files::new();
     files.place.write("ws/dir/a", "mine\n");
     files.place.write("outside/a", "S3CRET\n");

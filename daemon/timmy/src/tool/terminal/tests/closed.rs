@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 
 #[tokio::test]
-async fn a_home_and_agentds_own_files_are_closed_wherever_they_are() {
+async fn closed_are_homes_and_agentds_files_everywhere() {
     if !has_sandbox() {
         return;
     }
@@ -25,7 +25,7 @@ async fn a_home_and_agentds_own_files_are_closed_wherever_they_are() {
 }
 
 #[tokio::test]
-async fn what_others_have_besides_files_is_out_of_reach() {
+async fn closed_is_what_others_have_besides_files() {
     if !has_sandbox() {
         return;
     }
@@ -336,7 +336,7 @@ fn plant(terminal: &Terminal, name: &str, script: &str) {
 }
 
 #[tokio::test]
-async fn programs_on_the_path_are_run_and_not_replaced() {
+async fn programs_on_the_path_are_run_not_replaced() {
     if !has_sandbox() {
         return;
     }

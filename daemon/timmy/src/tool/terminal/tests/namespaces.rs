@@ -199,7 +199,7 @@ fn hindered(terminal: &Terminal, itself: &Path, number: usize, hindrance: &str) 
 
 /// All that the user may have are in use: others may be hidden again in a moment, so nothing is shown.
 #[tokio::test]
-async fn namespace_that_can_not_be_made_now_runs_nothing() {
+async fn namespace_that_can_not_be_made_runs_nothing() {
     let Some(mut terminal) = alone().await else {
         return;
     };
