@@ -47,57 +47,71 @@ pub(super) fn only_releases(command: &StoreCommand) -> bool {
     matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().all(releases))
 }
 
+/// What the writer has to know of a write besides its rows. Every write is named here, so that a new
+/// one doesn't compile before somebody has thought of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    /// A job that somebody asked for: its number finds it again.
+    Accept,
+    /// What somebody asked for, although it writes no row by whose number it could be found again.
+    Request,
+    /// The same, and there is something to deliver afterwards.
+    DeliveryRequest,
+    /// There is something to deliver afterwards.
+    Delivery,
+    /// What became of work that is under way.
+    Work,
+}
+
+const fn nature(write: &Write) -> Nature {
+    match write {
+        Write::Accept(_) => Nature::Accept,
+        Write::Open(_)
+        | Write::Close { .. }
+        | Write::Model { .. }
+        | Write::Hold { held: false, .. } => Nature::Request,
+        Write::Replay { .. } | Write::TestCallback { .. } => Nature::DeliveryRequest,
+        Write::Callback { .. } => Nature::Delivery,
+        Write::Start { .. }
+        | Write::Requeue { .. }
+        | Write::Cancel { .. }
+        | Write::Event { .. }
+        | Write::Text { .. }
+        | Write::Finish { .. }
+        | Write::Hold { held: true, .. }
+        | Write::Native { .. }
+        | Write::Lost { .. }
+        | Write::Release { .. } => Nature::Work,
+    }
+}
+
+fn has(command: &StoreCommand, wanted: &[Nature]) -> bool {
+    let is_wanted = |write: &Write| wanted.contains(&nature(write));
+    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(is_wanted))
+}
+
 /// Does it make a job?
 pub(super) fn is_accept(command: &StoreCommand) -> bool {
-    let accepts = |write: &Write| matches!(write, Write::Accept(_));
-    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(accepts))
+    has(command, &[Nature::Accept])
 }
 
 /// Is there something to deliver afterwards?
 pub(super) fn delivers(command: &StoreCommand) -> bool {
-    let delivers = |write: &Write| {
-        matches!(
-            write,
-            Write::Callback { .. } | Write::Replay { .. } | Write::TestCallback { .. }
-        )
-    };
-    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(delivers))
+    has(command, &[Nature::Delivery, Nature::DeliveryRequest])
 }
 
 /// Did somebody ask for it, although it writes no row by whose number it could be found again?
 pub(super) fn is_unnumbered_request(command: &StoreCommand) -> bool {
-    let unnumbered = |write: &Write| {
-        matches!(
-            write,
-            Write::Open(_)
-                | Write::Close { .. }
-                | Write::Model { .. }
-                | Write::Hold { held: false, .. }
-                | Write::Replay { .. }
-                | Write::TestCallback { .. }
-        )
-    };
-    matches!(command, StoreCommand::Commit { writes, .. } if writes.iter().any(unnumbered))
+    has(command, &[Nature::Request, Nature::DeliveryRequest])
 }
 
 /// The answer to a commit that somebody asked for, while nothing can be written. What became of
 /// work that is under way is kept instead.
 pub(super) fn refusal(command: &StoreCommand, code: Code, why: &str) -> Option<Event> {
-    let StoreCommand::Commit { token, writes, .. } = command else {
+    let StoreCommand::Commit { token, .. } = command else {
         return None;
     };
-    let asked_for = writes.iter().any(|write| {
-        matches!(
-            write,
-            Write::Accept(_)
-                | Write::Open(_)
-                | Write::Close { .. }
-                | Write::Model { .. }
-                | Write::Hold { held: false, .. }
-                | Write::Replay { .. }
-                | Write::TestCallback { .. }
-        )
-    });
+    let asked_for = is_accept(command) || is_unnumbered_request(command);
     asked_for.then(|| Event::Stored {
         token: *token,
         stored: Stored::Failed {
