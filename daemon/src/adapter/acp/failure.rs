@@ -101,6 +101,6 @@ fn code(number: i64, said: &str) -> Code {
     match number {
         wire::AUTH_REQUIRED => Code::AgentAuth,
         // Some agents pass on the provider's status as the error's number.
-        _ => refusal::code(&format!("{number}: {said}")),
+        _ => refusal::ANY.code(&format!("{number}: {said}")),
     }
 }

@@ -13,6 +13,7 @@ use super::shortened;
 use super::terminals::Ending;
 use crate::adapter::driver::{InFlight, Out, TurnState};
 use crate::adapter::object::Object;
+use crate::adapter::refusal::{Signs, Status};
 
 /// Tool calls that are followed at once.
 pub(super) const OPEN_CALLS: usize = 64;
@@ -23,6 +24,20 @@ const ABOUT: usize = 16 * 1024;
 
 /// Codex's names of refusals, as it writes them.
 const POLICIES: &[&str] = &["\"cyberPolicy\"", "\"misalignmentPolicyViolation\""];
+
+/// What its errors say where neither a kind nor a status does.
+const SIGNS: Signs = Signs {
+    overflow: &["context window", "context length", "context_length"],
+    rate: &["too many requests", "rate limit", "usage limit", "quota"],
+    auth: &[
+        "401 unauthorized",
+        "not logged in",
+        "api key",
+        "log in",
+        "missing environment variable",
+    ],
+    status: Status::Ignored,
+};
 
 /// A tool call that began and didn't end.
 #[derive(Debug)]
@@ -253,26 +268,7 @@ fn code(info: &str) -> Option<Code> {
 
 /// A failure in Codex's own words.
 pub(super) fn failure(said: &str, code: Option<Code>) -> Failure {
-    let words = said.to_lowercase();
-    let says = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
-    let by_words = || {
-        if says(&["context window", "context length", "context_length"]) {
-            Code::ContextOverflow
-        } else if says(&["too many requests", "rate limit", "usage limit", "quota"]) {
-            Code::RateLimit
-        } else if says(&[
-            "401 unauthorized",
-            "not logged in",
-            "api key",
-            "log in",
-            "missing environment variable",
-        ]) {
-            Code::AgentAuth
-        } else {
-            Code::AgentFailed
-        }
-    };
-    let code = code.unwrap_or_else(by_words);
+    let code = code.unwrap_or_else(|| SIGNS.code(said));
     let said = if said.is_empty() {
         "the turn failed without saying why"
     } else {

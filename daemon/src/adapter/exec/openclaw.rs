@@ -64,7 +64,7 @@ impl Openclaw {
         });
         let text = text(inner, refused.is_some());
         let outcome = match (refused, exit) {
-            (Some(why), _) => failed(refusal::code(&why), format!("agent `{agent}`: {why}")),
+            (Some(why), _) => failed(refusal::ANY.code(&why), format!("agent `{agent}`: {why}")),
             (None, Exit::Code(0)) => Outcome::ended(Stop::EndTurn),
             (None, _) => self.exec.failed(exit, tail),
         };

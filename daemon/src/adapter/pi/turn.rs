@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::adapter::driver::{InFlight, TurnState};
 use crate::adapter::object::{Object, content};
+use crate::adapter::refusal::{Signs, Status};
 
 /// Model calls listed for a turn: more are counted in its usage only.
 const API_CALLS: usize = 1000;
@@ -25,6 +26,26 @@ const REFUSALS: &[&str] = &[
     "Provider stopped with: sensitive",
     "The model refused to complete the request",
 ];
+
+/// What its errors say, which are the provider's own.
+const SIGNS: Signs = Signs {
+    overflow: &[
+        "context length",
+        "context_length",
+        "context window",
+        "prompt is too long",
+        "maximum context",
+    ],
+    rate: &[
+        "rate limit",
+        "rate_limit",
+        "too many requests",
+        "quota",
+        "usage limit",
+    ],
+    auth: &["api key", "api_key", "unauthorized", "authentication"],
+    status: Status::Counts,
+};
 
 /// The turn in flight.
 #[derive(Debug)]
@@ -174,39 +195,7 @@ impl Turn {
 
 /// What the obvious words of an error mean.
 pub(super) fn failure(error: &str) -> Failure {
-    let words = error.to_lowercase();
-    let status = |code: &str| {
-        words
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|w| w == code)
-    };
-    let says = |signs: &[&str]| signs.iter().any(|sign| words.contains(sign));
-    let code = if says(&[
-        "context length",
-        "context_length",
-        "context window",
-        "prompt is too long",
-        "maximum context",
-    ]) {
-        Code::ContextOverflow
-    } else if status("429")
-        || says(&[
-            "rate limit",
-            "rate_limit",
-            "too many requests",
-            "quota",
-            "usage limit",
-        ])
-    {
-        Code::RateLimit
-    } else if status("401")
-        || status("403")
-        || says(&["api key", "api_key", "unauthorized", "authentication"])
-    {
-        Code::AgentAuth
-    } else {
-        Code::AgentFailed
-    };
+    let code = SIGNS.code(error);
     let said = if error.is_empty() {
         "the model call failed without saying why"
     } else {
