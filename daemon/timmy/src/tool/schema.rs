@@ -148,17 +148,24 @@ fn cut(text: &str) -> String {
     format!("{}{more}", &text[..end])
 }
 
-/// A type of arguments: `Name { field: Type = "what it is", … }`. Gives it `schema` and `parse`.
+/// All that a tool takes.
+pub(crate) trait Arguments: Sized {
+    /// For the model.
+    fn schema() -> Value;
+    /// From the model.
+    fn parse(arguments: &Map<String, Value>) -> Result<Self, String>;
+}
+
+/// A type of arguments: `Name { field: Type = "what it is", … }`.
 macro_rules! arguments {
-    ($(#[$about_all:meta])* $name:ident { $($field:ident: $type:ty = $about:expr,)* }) => {
+    ($(#[$about_all:meta])* $seen:vis $name:ident { $($field:ident: $type:ty = $about:expr,)* }) => {
         $(#[$about_all])*
         #[derive(Clone, PartialEq, Eq, Debug)]
-        struct $name {
+        $seen struct $name {
             $($field: $type,)*
         }
 
-        impl $name {
-            /// For the model.
+        impl $crate::tool::schema::Arguments for $name {
             fn schema() -> serde_json::Value {
                 $crate::tool::schema::object(vec![$($crate::tool::schema::Field {
                     name: stringify!($field),
@@ -168,7 +175,6 @@ macro_rules! arguments {
                 }),*])
             }
 
-            /// From the model.
             fn parse(
                 arguments: &serde_json::Map<String, serde_json::Value>,
             ) -> Result<Self, String> {

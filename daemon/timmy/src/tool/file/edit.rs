@@ -4,18 +4,15 @@
 //! unless it says otherwise. Nothing is guessed.
 
 use std::io::{self, Read as _};
-use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
 use similar::TextDiff;
 
-use super::{Here, MOST_EDITED, Wants, at, open, replace, short};
-use crate::model::{Boxed, ToolSpec};
+use super::{Here, MOST_EDITED, Wants, open, replace, short};
+use crate::tool::ToolOutcome;
 use crate::tool::output;
-use crate::tool::places::{Access, Rules};
+use crate::tool::places::Access;
 use crate::tool::schema::arguments;
-use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// A diff that takes longer is a worse one, not a later one.
 const DIFF_WITHIN: Duration = Duration::from_secs(1);
@@ -24,7 +21,7 @@ const MOST_NAMED: usize = 10;
 
 arguments! {
     /// What `edit` takes.
-    Wanted {
+    pub(super) Wanted {
         path: String = "The file: absolute, or relative to the workspace.",
         old: String = "The text to replace, exactly as it is in the file, white space and all; \
                        with enough around it to be there only once.",
@@ -34,6 +31,11 @@ arguments! {
 }
 
 impl Wants for Wanted {
+    const NAME: &'static str = "edit";
+    const DESCRIPTION: &'static str = "Replaces text in a file and shows the difference. The text has to be there exactly, and \
+        once, or `all` be true.";
+    const ACCESS: Access = Access::Write;
+
     fn path(&self) -> &str {
         &self.path
     }
@@ -45,33 +47,9 @@ impl Wants for Wanted {
         };
         vec![(old, &self.old), ("becomes", &self.new)]
     }
-}
 
-/// Changes a part of a file.
-pub(super) struct Edit(pub(super) Arc<Rules>);
-
-impl Tool for Edit {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "edit".to_owned(),
-            description: "Replaces text in a file and shows the difference. The text has to be \
-                          there exactly, and once, or `all` be true."
-                .to_owned(),
-            schema: Wanted::schema(),
-        }
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn run<'a>(
-        &'a self,
-        arguments: &'a Map<String, Value>,
-        around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        let wanted = Wanted::parse(arguments);
-        Box::pin(at((&self.0, Access::Write), around, wanted, edit))
+    fn done(&self, here: &Here) -> Result<ToolOutcome, String> {
+        edit(here, self)
     }
 }
 

@@ -4,24 +4,21 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use serde_json::{Map, Value};
+use std::sync::{Mutex, PoisonError};
 
 use super::walk::{Walk, glob};
-use super::{Here, Wants, at, short};
-use crate::model::{Boxed, ToolSpec};
+use super::{Here, Wants, short};
+use crate::tool::ToolOutcome;
 use crate::tool::output::{self, MOST_LINES};
-use crate::tool::places::{Access, Rules};
+use crate::tool::places::Access;
 use crate::tool::schema::arguments;
-use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Names told when nobody says how many.
 const SOME: u64 = 500;
 
 arguments! {
     /// What `list` takes.
-    Wanted {
+    pub(super) Wanted {
         path: Option<String> = "The directory: absolute, or relative to the workspace; the \
                                 workspace when left out.",
         depth: Option<u64> = "How deep to go: 1 when left out, without end with a glob.",
@@ -32,36 +29,17 @@ arguments! {
 }
 
 impl Wants for Wanted {
+    const NAME: &'static str = "list";
+    const DESCRIPTION: &'static str = "Lists files and directories, or finds files by name. Directories end with `/`. What \
+        `.gitignore` leaves out isn't shown.";
+    const ACCESS: Access = Access::Read;
+
     fn path(&self) -> &str {
         self.path.as_deref().unwrap_or(".")
     }
-}
 
-/// Lists files.
-pub(super) struct List(pub(super) Arc<Rules>);
-
-impl Tool for List {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "list".to_owned(),
-            description: "Lists files and directories, or finds files by name. Directories end \
-                          with `/`. What `.gitignore` leaves out isn't shown."
-                .to_owned(),
-            schema: Wanted::schema(),
-        }
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn run<'a>(
-        &'a self,
-        arguments: &'a Map<String, Value>,
-        around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        let wanted = Wanted::parse(arguments);
-        Box::pin(at((&self.0, Access::Read), around, wanted, list))
+    fn done(&self, here: &Here) -> Result<ToolOutcome, String> {
+        list(here, self)
     }
 }
 

@@ -14,15 +14,19 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io::{self, Write as _};
+use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
 use cap_std::fs::{Dir, FileType, FileTypeExt as _, Metadata, OpenOptions, OpenOptionsExt as _};
 use cap_std::fs::{MetadataExt as _, Permissions, PermissionsExt as _};
 use nix::fcntl::OFlag;
+use serde_json::{Map, Value};
 
 use super::places::{self, Access, AllowedPath, Rules};
+use super::schema::Arguments;
 use super::{Surroundings, Tool, ToolOutcome};
+use crate::model::{Boxed, ToolSpec};
 
 /// What an edit takes into memory; more is generated, or not text.
 const MOST_EDITED: u64 = 10 << 20;
@@ -30,11 +34,11 @@ const MOST_EDITED: u64 = 10 << 20;
 /// The tools; those that change nothing come first.
 pub(crate) fn tools(rules: &Arc<Rules>) -> Vec<Arc<dyn Tool>> {
     vec![
-        Arc::new(read::Read(Arc::clone(rules))),
-        Arc::new(list::List(Arc::clone(rules))),
-        Arc::new(search::Search(Arc::clone(rules))),
-        Arc::new(write::Write(Arc::clone(rules))),
-        Arc::new(edit::Edit(Arc::clone(rules))),
+        FileTool::<read::Wanted>::with(rules),
+        FileTool::<list::Wanted>::with(rules),
+        FileTool::<search::Wanted>::with(rules),
+        FileTool::<write::Wanted>::with(rules),
+        FileTool::<edit::Wanted>::with(rules),
     ]
 }
 
@@ -45,8 +49,13 @@ struct Here {
     around: Surroundings,
 }
 
-/// What a call wants.
-trait Wants: Send + Sync + 'static {
+/// What a call wants; each tool has a type for that.
+trait Wants: Arguments + Send + Sync + 'static {
+    const NAME: &'static str;
+    /// For the model.
+    const DESCRIPTION: &'static str;
+    const ACCESS: Access;
+
     /// Where.
     fn path(&self) -> &str;
 
@@ -54,29 +63,63 @@ trait Wants: Send + Sync + 'static {
     fn texts(&self) -> Vec<(&str, &str)> {
         Vec::new()
     }
+
+    /// Does it. Blocks.
+    fn done(&self, here: &Here) -> Result<ToolOutcome, String>;
 }
 
-/// One call of any of these tools: reads what it wants, finds the place that this names, and does
-/// the work elsewhere, so that other sessions go on meanwhile.
-async fn at<W: Wants>(
-    (rules, access): (&Arc<Rules>, Access),
-    around: &Surroundings,
-    wanted: Result<W, String>,
-    work: fn(&Here, &W) -> Result<ToolOutcome, String>,
-) -> ToolOutcome {
-    let done = async {
-        let wanted = wanted?;
-        let here = Here {
+/// The tool whose calls want this.
+struct FileTool<W> {
+    rules: Arc<Rules>,
+    wants: PhantomData<fn() -> W>,
+}
+
+impl<W: Wants> FileTool<W> {
+    fn with(rules: &Arc<Rules>) -> Arc<dyn Tool> {
+        Arc::new(Self {
             rules: Arc::clone(rules),
-            place: places::find(rules, around, wanted.path(), access, &wanted.texts()).await?,
-            around: around.clone(),
+            wants: PhantomData,
+        })
+    }
+}
+
+impl<W: Wants> Tool for FileTool<W> {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: W::NAME.to_owned(),
+            description: W::DESCRIPTION.to_owned(),
+            schema: W::schema(),
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        W::ACCESS == Access::Read
+    }
+
+    /// Finds the place that the call names, and does the work elsewhere, so that other sessions go on
+    /// meanwhile.
+    fn run<'a>(
+        &'a self,
+        arguments: &'a Map<String, Value>,
+        around: &'a Surroundings,
+    ) -> Boxed<'a, ToolOutcome> {
+        let done = async move {
+            let wanted = W::parse(arguments)?;
+            let (rules, texts) = (&self.rules, wanted.texts());
+            let place = places::find(rules, around, wanted.path(), W::ACCESS, &texts).await?;
+            drop(texts);
+            let here = Here {
+                rules: Arc::clone(rules),
+                place,
+                around: around.clone(),
+            };
+            let working = tokio::task::spawn_blocking(move || wanted.done(&here));
+            working
+                .await
+                .map_err(|error| format!("this tool broke: {error}"))?
         };
-        let working = tokio::task::spawn_blocking(move || work(&here, &wanted));
-        working
-            .await
-            .map_err(|error| format!("this tool broke: {error}"))?
-    };
-    done.await.unwrap_or_else(ToolOutcome::failed)
+        Box::pin(async move { done.await.unwrap_or_else(ToolOutcome::failed) })
+    }
 }
 
 /// Opens a file for reading, if it is one: nothing else is even touched.

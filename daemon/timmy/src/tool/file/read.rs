@@ -3,23 +3,19 @@
 //! Owns which lines of a file are told. Reads no more of a file than it has to.
 
 use std::io::{BufRead, BufReader};
-use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
-use super::{Here, Wants, at, open, short};
-use crate::model::{Boxed, ToolSpec};
+use super::{Here, Wants, open, short};
 use crate::tool::output::{MOST_BYTES, MOST_LINES};
-use crate::tool::places::{Access, Rules};
+use crate::tool::places::Access;
 use crate::tool::schema::arguments;
-use crate::tool::{Surroundings, Tool, ToolOutcome};
+use crate::tool::{Surroundings, ToolOutcome};
 
 /// A zero byte within these means that it's no text.
 const LOOKED_AT: usize = 8 << 10;
 
 arguments! {
     /// What `read` takes.
-    Wanted {
+    pub(super) Wanted {
         path: String = "The file: absolute, or relative to the workspace.",
         offset: Option<u64> = "The first line to read, counted from 1.",
         limit: Option<u64> = "How many lines to read; 2000 at most.",
@@ -27,36 +23,17 @@ arguments! {
 }
 
 impl Wants for Wanted {
+    const NAME: &'static str = "read";
+    const DESCRIPTION: &'static str = "Reads a text file: 2000 lines or 50,000 bytes at a time. What is left says at which offset \
+        to go on.";
+    const ACCESS: Access = Access::Read;
+
     fn path(&self) -> &str {
         &self.path
     }
-}
 
-/// Reads a file.
-pub(super) struct Read(pub(super) Arc<Rules>);
-
-impl Tool for Read {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "read".to_owned(),
-            description: "Reads a text file: 2000 lines or 50,000 bytes at a time. What is left \
-                          says at which offset to go on."
-                .to_owned(),
-            schema: Wanted::schema(),
-        }
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn run<'a>(
-        &'a self,
-        arguments: &'a Map<String, Value>,
-        around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        let wanted = Wanted::parse(arguments);
-        Box::pin(at((&self.0, Access::Read), around, wanted, read))
+    fn done(&self, here: &Here) -> Result<ToolOutcome, String> {
+        read(here, self)
     }
 }
 

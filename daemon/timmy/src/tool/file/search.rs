@@ -6,20 +6,18 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use cap_std::fs::Dir;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
-use serde_json::{Map, Value};
 
 use super::walk::{Walk, glob};
-use super::{Here, Wants, at, open, open_in, short};
-use crate::model::{Boxed, ToolSpec};
+use super::{Here, Wants, open, open_in, short};
 use crate::tool::output::{self, MOST_LINES};
-use crate::tool::places::{Access, Rules};
+use crate::tool::places::Access;
 use crate::tool::schema::arguments;
-use crate::tool::{Surroundings, Tool, ToolOutcome};
+use crate::tool::{Surroundings, ToolOutcome};
 
 /// Lines told when nobody says how many.
 const SOME: u64 = 200;
@@ -30,7 +28,7 @@ const MOST_LINE: usize = 8 << 20;
 
 arguments! {
     /// What `search` takes.
-    Wanted {
+    pub(super) Wanted {
         pattern: String = "A regular expression, for one line.",
         path: Option<String> = "The directory or file: absolute, or relative to the workspace; \
                                 the workspace when left out.",
@@ -42,36 +40,16 @@ arguments! {
 }
 
 impl Wants for Wanted {
+    const NAME: &'static str = "search";
+    const DESCRIPTION: &'static str = "Searches text files for a regular expression. What `.gitignore` leaves out isn't searched.";
+    const ACCESS: Access = Access::Read;
+
     fn path(&self) -> &str {
         self.path.as_deref().unwrap_or(".")
     }
-}
 
-/// Searches files.
-pub(super) struct Search(pub(super) Arc<Rules>);
-
-impl Tool for Search {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "search".to_owned(),
-            description: "Searches text files for a regular expression. What `.gitignore` leaves \
-                          out isn't searched."
-                .to_owned(),
-            schema: Wanted::schema(),
-        }
-    }
-
-    fn is_read_only(&self) -> bool {
-        true
-    }
-
-    fn run<'a>(
-        &'a self,
-        arguments: &'a Map<String, Value>,
-        around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        let wanted = Wanted::parse(arguments);
-        Box::pin(at((&self.0, Access::Read), around, wanted, search))
+    fn done(&self, here: &Here) -> Result<ToolOutcome, String> {
+        search(here, self)
     }
 }
 

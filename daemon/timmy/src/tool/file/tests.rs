@@ -27,7 +27,7 @@ impl Files {
         Self { place, tools }
     }
 
-    async fn run(&self, name: &str, arguments: serde_json::Value) -> ToolOutcome {
+    async fn run(&self, name: &str, arguments: Value) -> ToolOutcome {
         self.place.run(&self.tools, name, arguments).await
     }
 

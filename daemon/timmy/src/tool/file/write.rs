@@ -3,25 +3,26 @@
 //! Owns putting a whole file in place.
 
 use std::io;
-use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
-use super::{Here, Wants, at, refuse_others, replace, short};
-use crate::model::{Boxed, ToolSpec};
-use crate::tool::places::{Access, Rules};
+use super::{Here, Wants, refuse_others, replace, short};
+use crate::tool::ToolOutcome;
+use crate::tool::places::Access;
 use crate::tool::schema::arguments;
-use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 arguments! {
     /// What `write` takes.
-    Wanted {
+    pub(super) Wanted {
         path: String = "The file: absolute, or relative to the workspace.",
         content: String = "All that it is to have.",
     }
 }
 
 impl Wants for Wanted {
+    const NAME: &'static str = "write";
+    const DESCRIPTION: &'static str = "Writes a file, in the place of what it was before; directories that are missing are made. \
+        Use `edit` to change a part.";
+    const ACCESS: Access = Access::Write;
+
     fn path(&self) -> &str {
         &self.path
     }
@@ -29,33 +30,9 @@ impl Wants for Wanted {
     fn texts(&self) -> Vec<(&str, &str)> {
         vec![("all that the file is to have", &self.content)]
     }
-}
 
-/// Writes a file.
-pub(super) struct Write(pub(super) Arc<Rules>);
-
-impl Tool for Write {
-    fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: "write".to_owned(),
-            description: "Writes a file, in the place of what it was before; directories that are \
-                          missing are made. Use `edit` to change a part."
-                .to_owned(),
-            schema: Wanted::schema(),
-        }
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn run<'a>(
-        &'a self,
-        arguments: &'a Map<String, Value>,
-        around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        let wanted = Wanted::parse(arguments);
-        Box::pin(at((&self.0, Access::Write), around, wanted, write))
+    fn done(&self, here: &Here) -> Result<ToolOutcome, String> {
+        write(here, self)
     }
 }
 

@@ -27,7 +27,7 @@ use super::output::Output;
 use super::places::{Rules, temporary};
 use super::question::Question;
 use super::sandbox::{self, Grants, Signals, Unavailable};
-use super::schema::arguments;
+use super::schema::{Arguments as _, arguments};
 use super::{Surroundings, Tool, ToolOutcome};
 use crate::config::Unsandboxed;
 use crate::model::{Boxed, ToolSpec};
@@ -104,10 +104,8 @@ impl Tool for Bash {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
-            match self.try_run(arguments, around).await {
-                Ok(outcome) => outcome,
-                Err(why) => ToolOutcome::failed(why),
-            }
+            let outcome = self.try_run(arguments, around).await;
+            outcome.unwrap_or_else(ToolOutcome::failed)
         })
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use self::guard::{Checked, Reach};
 use super::output;
 use super::question::Question;
-use super::schema::arguments;
+use super::schema::{Arguments as _, arguments};
 use super::{Surroundings, Tool, ToolOutcome};
 use crate::model::{Boxed, ToolSpec};
 
@@ -70,10 +70,8 @@ impl Tool for Fetch {
         around: &'a Surroundings,
     ) -> Boxed<'a, ToolOutcome> {
         Box::pin(async move {
-            match self.fetched(arguments, around).await {
-                Ok(outcome) => outcome,
-                Err(why) => ToolOutcome::failed(why),
-            }
+            let outcome = self.fetched(arguments, around).await;
+            outcome.unwrap_or_else(ToolOutcome::failed)
         })
     }
 }
