@@ -205,7 +205,11 @@ pub async fn look_there(target: &Target) -> Result<Healthy, Unwell> {
         let target = target.to_string();
         return Err(Unwell::There { target, found });
     }
-    let received = Received::parse(last);
+    as_said(Received::parse(last))
+}
+
+/// What the answer to `status` says.
+fn as_said(received: Received) -> Result<Healthy, Unwell> {
     let line = received.text;
     match received.line {
         Some(Line::Status(answer)) => Ok(Healthy { answer, line }),
@@ -227,18 +231,12 @@ async fn look_within(
     };
     let fields = Status { workers: true };
     let asked = timeout_at(until, connection.ask("status", &fields, None)).await;
-    let received = match asked {
-        Ok(Ok(received)) => received,
+    match asked {
+        Ok(Ok(received)) => as_said(received),
         Ok(Err(lost @ (LostError::Ended | LostError::Failed(_)))) => {
-            return Err(unreachable(format!("the daemon left: {lost}"), None));
+            Err(unreachable(format!("the daemon left: {lost}"), None))
         }
-        Ok(Err(_)) | Err(_) => return Err(silent(endpoint)),
-    };
-    let line = received.text;
-    match received.line {
-        Some(Line::Status(answer)) => Ok(Healthy { answer, line }),
-        Some(Line::Error(error)) => Err(Unwell::Refused(error)),
-        _ => Err(Unwell::Strange(line)),
+        Ok(Err(_)) | Err(_) => Err(silent(endpoint)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentd_client::asked::RequestError;
 use agentd_client::jobs::Collected;
-use agentd_client::wire::{Nothing, Received};
+use agentd_client::wire::Nothing;
 use agentd_protocol::request::Abort;
 use agentd_protocol::rows::{AgentRow, JobRow};
 use agentd_protocol::work::{self, JobPhase, Private};
@@ -23,7 +23,6 @@ use serde_json::Value;
 
 use crate::app::{App, query};
 use crate::body;
-use crate::daemon::Lease;
 use crate::dispatch::Waiting;
 use crate::problem::Problem;
 use crate::result::Final;
@@ -133,13 +132,16 @@ pub(crate) struct AgentList {
     agents: Vec<AgentRow>,
 }
 
-/// Gives the conversation back if it can be used again, and what was wanted of the answer.
-fn taken<T>(
-    client: Lease<'_>,
-    answered: Result<Received, RequestError>,
+/// Asks the daemon, and gives what was wanted of the answer. Its conversation is given back if it can
+/// be used again: not when the answer may still come.
+async fn ask<T>(
+    app: &App,
+    kind: RequestKind,
+    fields: &impl Serialize,
     take: impl FnOnce(Line) -> Option<T>,
 ) -> Result<T, Problem> {
-    match answered {
+    let mut client = app.daemon.lease().await?;
+    match client.answer(kind, fields).await {
         Ok(received) => {
             client.done();
             let text = received.text;
@@ -153,6 +155,15 @@ fn taken<T>(
             Err(error.into())
         }
     }
+}
+
+/// What a path names. What can't be a name, isn't there.
+fn name_of(named: Named, what: &str, code: Code) -> Result<String, Problem> {
+    let Path(name) = named.map_err(|_| {
+        let why = format!("there is no {what} of this name: it is not UTF-8");
+        Problem::of(code, why)
+    })?;
+    Ok(name)
 }
 
 /// The job of a path. What can't be one, isn't there.
@@ -221,12 +232,11 @@ impl Model {
 
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
     let fields = query::<Filter>(&uri)?.into_fields()?;
-    let mut client = app.daemon.lease().await?;
-    let answered = client.answer(RequestKind::Jobs, &fields).await;
-    taken(client, answered, |line| match line {
+    let take = |line| match line {
         Line::Jobs { jobs, next, .. } => Some(Json(Page { jobs, next })),
         _ => None,
-    })
+    };
+    ask(&app, RequestKind::Jobs, &fields, take).await
 }
 
 pub(crate) async fn one(
@@ -258,13 +268,12 @@ impl App {
             before: Some(JobId(job.0.saturating_add(1))),
             ..work::Jobs::default()
         };
-        let mut client = self.daemon.lease().await?;
-        let answered = client.answer(RequestKind::Jobs, &fields).await;
-        let rows = taken(client, answered, |line| match line {
+        let take = |line| match line {
             Line::Jobs { jobs, .. } => Some(jobs),
             _ => None,
-        });
-        let row = rows?.into_iter().find(|row| row.job == job);
+        };
+        let rows = ask(self, RequestKind::Jobs, &fields, take).await?;
+        let row = rows.into_iter().find(|row| row.job == job);
         row.ok_or_else(|| Problem::of(Code::UnknownJob, format!("there is no job `{job}`")))
     }
 }
@@ -285,12 +294,11 @@ pub(crate) async fn abort(
         job: Some(job),
         ..Abort::default()
     };
-    let mut client = app.daemon.lease().await?;
-    let answered = client.answer(RequestKind::Abort, &fields).await;
-    taken(client, answered, |line| match line {
+    let take = |line| match line {
         Line::Abort { jobs, .. } => Some(Json(Aborted { jobs })),
         _ => None,
-    })
+    };
+    ask(&app, RequestKind::Abort, &fields, take).await
 }
 
 pub(crate) async fn answer(
@@ -299,18 +307,14 @@ pub(crate) async fn answer(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answered>, Problem> {
-    let Path(question_id) = question.map_err(|_| {
-        let why = "there is no question of this name: it is not UTF-8";
-        Problem::of(Code::UnknownQuestion, why)
-    })?;
+    let question_id = name_of(question, "question", Code::UnknownQuestion)?;
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Answer>(&read.text)?.into_fields(question_id);
-    let mut client = app.daemon.lease().await?;
-    let answered = client.answer(RequestKind::Answer, &fields).await;
-    taken(client, answered, |line| match line {
+    let take = |line| match line {
         Line::Answer { question_id, .. } => Some(Json(Answered { question_id })),
         _ => None,
-    })
+    };
+    ask(&app, RequestKind::Answer, &fields, take).await
 }
 
 pub(crate) async fn model(
@@ -319,15 +323,10 @@ pub(crate) async fn model(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<InForce>, Problem> {
-    let Path(session) = session.map_err(|_| {
-        let why = "there is no session of this name: it is not UTF-8";
-        Problem::of(Code::UnknownSession, why)
-    })?;
+    let session = name_of(session, "session", Code::UnknownSession)?;
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Model>(&read.text)?.into_fields(session);
-    let mut client = app.daemon.lease().await?;
-    let answered = client.answer(RequestKind::SetModel, &fields).await;
-    taken(client, answered, |line| match line {
+    let take = |line| match line {
         Line::SetModel {
             session,
             provider,
@@ -341,14 +340,14 @@ pub(crate) async fn model(
             thinking,
         })),
         _ => None,
-    })
+    };
+    ask(&app, RequestKind::SetModel, &fields, take).await
 }
 
 pub(crate) async fn agents(State(app): State<Arc<App>>) -> Result<Json<AgentList>, Problem> {
-    let mut client = app.daemon.lease().await?;
-    let answered = client.answer(RequestKind::Agents, &Nothing {}).await;
-    taken(client, answered, |line| match line {
+    let take = |line| match line {
         Line::Agents { agents, .. } => Some(Json(AgentList { agents })),
         _ => None,
-    })
+    };
+    ask(&app, RequestKind::Agents, &Nothing {}, take).await
 }
