@@ -71,11 +71,11 @@ pub struct Remote {
     target: Target,
     child: Child,
     said: Arc<Mutex<StderrText>>,
-    state: State,
+    state: SshState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum SshState {
     /// It hasn't served yet: nobody would miss it.
     Opening,
     /// It ends by itself when its input has ended.
@@ -131,7 +131,7 @@ impl Remote {
             Ok(answer) => {
                 let mut connection = greeting.into_connection();
                 connection.tell_arrivals();
-                self.state = State::Serving;
+                self.state = SshState::Serving;
                 Ok((self, connection, answer))
             }
             Err(why) => Err(self.failed(why).await),
@@ -183,7 +183,7 @@ impl Remote {
             target: target.clone(),
             child,
             said,
-            state: State::Opening,
+            state: SshState::Opening,
         };
         Ok((remote, output, input))
     }
@@ -282,7 +282,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        if self.state == State::Opening {
+        if self.state == SshState::Opening {
             self.abandon();
         }
     }

@@ -199,7 +199,7 @@ impl<'a> Turn<'a> {
             agentd: self.agentd,
             client: Some(client),
             send,
-            state: State::Open {
+            state: SendState::Open {
                 id,
                 first: Some(first),
             },
@@ -217,7 +217,7 @@ pub struct TurnStream<'a> {
     /// Until its end.
     client: Option<Client>,
     send: Send,
-    state: State,
+    state: SendState,
     heard: Heard,
     job: Option<JobId>,
     losses: u32,
@@ -225,7 +225,7 @@ pub struct TurnStream<'a> {
 
 /// How the send stands with the conversation.
 #[derive(Debug)]
-enum State {
+enum SendState {
     /// Its lines come under this `id`.
     Open {
         id: u64,
@@ -253,7 +253,7 @@ impl TurnStream<'_> {
     /// When it isn't taken, fails, or its outcome isn't known. Nothing comes after it.
     pub async fn next(&mut self) -> Result<Option<Line>, TurnError> {
         loop {
-            if let State::Over(_) = self.state {
+            if let SendState::Over(_) = self.state {
                 return self.last().await;
             }
             let Some((id, received)) = self.received().await? else {
@@ -264,7 +264,7 @@ impl TurnStream<'_> {
             }
             let client = self.client.as_ref();
             if client.is_some_and(|client| self.heard.is_about_asking(client, &received)) {
-                self.state = State::Lost(LostError::Ended);
+                self.state = SendState::Lost(LostError::Ended);
                 continue;
             }
             let is_over = received.ends_turn();
@@ -272,7 +272,7 @@ impl TurnStream<'_> {
                 continue;
             };
             if is_over {
-                self.state = State::Over(Some(fresh));
+                self.state = SendState::Over(Some(fresh));
                 continue;
             }
             if let Some(Line::Accepted(accepted)) = &fresh.line {
@@ -290,7 +290,7 @@ impl TurnStream<'_> {
         if let Some(client) = self.client.take() {
             self.agentd.keep(client).await;
         }
-        let State::Over(last) = &mut self.state else {
+        let SendState::Over(last) = &mut self.state else {
             return Ok(None);
         };
         match last.take().map(|last| (last.line, last.text)) {
@@ -308,19 +308,19 @@ impl TurnStream<'_> {
                 return Ok(None);
             };
             let again = match &mut self.state {
-                State::Open { id, first } => {
+                SendState::Open { id, first } => {
                     let next = match first.take() {
                         Some(first) => Ok(first),
                         None => client.next().await,
                     };
                     match next {
                         Ok(received) => return Ok(Some((*id, received))),
-                        Err(lost) => self.state = State::Lost(lost),
+                        Err(lost) => self.state = SendState::Lost(lost),
                     }
                     continue;
                 }
-                State::Over(_) => return Ok(None),
-                State::Lost(lost) => {
+                SendState::Over(_) => return Ok(None),
+                SendState::Lost(lost) => {
                     self.losses += 1;
                     self.heard.told_again();
                     tokio::time::sleep(PAUSE_AFTER_A_LOSS * self.losses).await;
@@ -335,7 +335,7 @@ impl TurnStream<'_> {
             match again {
                 Ok((id, first)) => {
                     let first = Some(first);
-                    self.state = State::Open { id, first };
+                    self.state = SendState::Open { id, first };
                 }
                 Err(error) => {
                     self.client = None;

@@ -148,12 +148,12 @@ impl Arguments {
     }
 }
 
-struct Failure {
+struct CliFailure {
     code: u8,
     error: anyhow::Error,
 }
 
-impl From<DaemonError> for Failure {
+impl From<DaemonError> for CliFailure {
     fn from(error: DaemonError) -> Self {
         if let Some(why) = error.unwritable() {
             return Self {
@@ -194,29 +194,29 @@ fn hinted(error: &DaemonError, do_this: &str) -> anyhow::Error {
     )
 }
 
-fn configuration(error: impl Into<anyhow::Error>) -> Failure {
-    Failure {
+fn configuration(error: impl Into<anyhow::Error>) -> CliFailure {
+    CliFailure {
         code: CONFIGURATION,
         error: error.into(),
     }
 }
 
-fn edit_failure(error: EditError) -> Failure {
+fn edit_failure(error: EditError) -> CliFailure {
     let code = match &error {
         EditError::Broken(_) => CONFIGURATION,
         EditError::Refused { .. } => USAGE,
         EditError::Io { .. } => UNWRITABLE,
     };
-    Failure {
+    CliFailure {
         code,
         error: error.into(),
     }
 }
 
-fn run(arguments: Arguments) -> Result<(), Failure> {
+fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let usual = arguments.usual_level();
     if let Some(Command::Completions { shell }) = arguments.command {
-        return completions(shell).map_err(|error| Failure {
+        return completions(shell).map_err(|error| CliFailure {
             code: FAILED,
             error: error.into(),
         });
@@ -242,7 +242,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         .enable_all()
         .thread_keep_alive(THREADS_KEPT)
         .build()
-        .map_err(|error| Failure {
+        .map_err(|error| CliFailure {
             code: FAILED,
             error: error.into(),
         })?;
@@ -259,7 +259,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         command: ConfigCommand::Show { json },
     }) = command
     {
-        return show(&config, json).map_err(|error| Failure {
+        return show(&config, json).map_err(|error| CliFailure {
             code: FAILED,
             error,
         });
@@ -296,11 +296,11 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     Ok(done?)
 }
 
-fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Result<(), Failure> {
+fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Result<(), CliFailure> {
     let of = paths.clone();
     let load = move || load(&of, HostEnv::here()).map_err(|error| error.to_string());
     let told = doctor::run(args, paths, own_directory, Box::new(load));
-    told.map_err(|error| Failure {
+    told.map_err(|error| CliFailure {
         code: FAILED,
         error: error.into(),
     })

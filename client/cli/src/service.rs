@@ -143,9 +143,9 @@ enum Manager {
 }
 
 /// What it says of the service.
-enum State {
-    Systemd(systemd::State),
-    Launchd(launchd::State),
+enum ServiceState {
+    Systemd(systemd::UnitsState),
+    Launchd(launchd::JobState),
 }
 
 impl Manager {
@@ -156,13 +156,15 @@ impl Manager {
     };
 
     /// Asks how the service is; says so when nobody can be asked.
-    fn ask() -> Done<State> {
+    fn ask() -> Done<ServiceState> {
         let uid = nix::unistd::Uid::effective().as_raw();
         match Self::HERE {
-            Self::Systemd => Ok(State::Systemd(systemd::State::ask().map_err(no_manager)?)),
+            Self::Systemd => Ok(ServiceState::Systemd(
+                systemd::UnitsState::ask().map_err(no_manager)?,
+            )),
             Self::Launchd => {
                 launchd::is_there(uid).map_err(no_manager)?;
-                Ok(State::Launchd(launchd::State::ask(uid)?))
+                Ok(ServiceState::Launchd(launchd::JobState::ask(uid)?))
             }
         }
     }
@@ -176,7 +178,7 @@ fn no_manager(failed: Failed) -> Trouble {
     }
 }
 
-impl State {
+impl ServiceState {
     /// The installation with its files where this manager looks for them.
     fn placed(&self, of: Installation) -> Installation {
         match self {
@@ -286,7 +288,7 @@ pub(super) fn is_there() -> bool {
 }
 
 /// The installed service, and how it is.
-fn installed() -> Done<(Installation, State)> {
+fn installed() -> Done<(Installation, ServiceState)> {
     let state = Manager::ask()?;
     let of = state.placed(Installation::known()?);
     if state.is_installed(&of) {
@@ -306,7 +308,7 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
         return Err(Trouble::Outsider(client.hello.pid));
     }
     let (changed, moves) = match &state {
-        State::Systemd(_) => {
+        ServiceState::Systemd(_) => {
             let [(socket, text), (service, service_text)] = systemd::files(&of);
             let changed = !step::is_there(&socket, &text)?;
             let lost = restart::is_lost(&state, &of, mode(args.dry_run)).await;
@@ -314,18 +316,18 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
             (!step::is_there(&service, &service_text)?, moves)
         }
         // It is loaded anew whatever changed.
-        State::Launchd(_) => (false, state.is_listening()),
+        ServiceState::Launchd(_) => (false, state.is_listening()),
     };
     let mut steps = match &state {
-        State::Systemd(_) if moves => moved(&state, &of),
+        ServiceState::Systemd(_) if moves => moved(&state, &of),
         _ => Vec::new(),
     };
     steps.extend(match &state {
-        State::Systemd(_) => systemd::install(&of),
-        State::Launchd(_) => launchd::install(&of),
+        ServiceState::Systemd(_) => systemd::install(&of),
+        ServiceState::Launchd(_) => launchd::install(&of),
     });
     let restarts = !moves && changed && state.pid().is_some() && state.is_listening();
-    if !restarts && matches!(state, State::Systemd(_)) {
+    if !restarts && matches!(state, ServiceState::Systemd(_)) {
         steps.extend(systemd::start());
     }
     if args.dry_run {
@@ -361,7 +363,7 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
 }
 
 /// Where it listens can't change while it does.
-fn moved(state: &State, of: &Installation) -> Vec<Step> {
+fn moved(state: &ServiceState, of: &Installation) -> Vec<Step> {
     let before = state.socket(of);
     let mut steps = state.stop(of);
     if before != of.socket {
@@ -375,7 +377,7 @@ fn moved(state: &State, of: &Installation) -> Vec<Step> {
 }
 
 /// What an installation can't do by itself.
-fn notes(of: &Installation, state: &State) {
+fn notes(of: &Installation, state: &ServiceState) {
     if !of.withheld.is_empty() {
         output::note(&format!(
             "{} holds a password, which is not written into a unit: the service's agents do \
@@ -392,7 +394,7 @@ fn notes(of: &Installation, state: &State) {
             alias.display()
         ));
     }
-    if matches!(state, State::Systemd(_)) && !systemd::lingers() {
+    if matches!(state, ServiceState::Systemd(_)) && !systemd::lingers() {
         output::note(
             "the service ends with your last session; `loginctl enable-linger` keeps it, and \
              starts it with the machine",
@@ -405,8 +407,8 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
     let of = state.placed(Installation::known()?);
     let socket = state.socket(&of);
     let mut steps = match &state {
-        State::Systemd(state) => systemd::uninstall(&of, state),
-        State::Launchd(_) => launchd::uninstall(&of),
+        ServiceState::Systemd(state) => systemd::uninstall(&of, state),
+        ServiceState::Launchd(_) => launchd::uninstall(&of),
     };
     // As it was installed; else what the configuration says, if it can be read.
     let configured = || installation::alias(&of.program).ok().flatten();

@@ -231,23 +231,23 @@ impl<V: View> Running<'_, V> {
                 return Ok(ConversationEnd::Over(outcome));
             }
             received = match self.next().await? {
-                Next::Line(next) => next,
-                Next::Lost(lost) => return Ok(ConversationEnd::Lost(lost)),
-                Next::Left => return Ok(ConversationEnd::Over(TurnOutcome::Left)),
+                NextLine::Line(next) => next,
+                NextLine::Lost(lost) => return Ok(ConversationEnd::Lost(lost)),
+                NextLine::Left => return Ok(ConversationEnd::Over(TurnOutcome::Left)),
             };
         }
     }
 
-    async fn next(&mut self) -> io::Result<Next> {
+    async fn next(&mut self) -> io::Result<NextLine> {
         loop {
             tokio::select! {
                 next = self.client.next() => return Ok(match next {
-                    Ok(next) => Next::Line(next),
-                    Err(lost) => Next::Lost(lost),
+                    Ok(next) => NextLine::Line(next),
+                    Err(lost) => NextLine::Lost(lost),
                 }),
                 () = self.stops.asked() => {
                     if self.abort == Interrupted::Yes {
-                        return Ok(Next::Left);
+                        return Ok(NextLine::Left);
                     }
                     self.abort = Interrupted::Yes;
                     ask_abort(&mut self.client, self.job).await;
@@ -270,7 +270,7 @@ enum ConversationEnd {
 }
 
 /// What came next.
-enum Next {
+enum NextLine {
     Line(Received),
     Lost(LostError),
     Left,

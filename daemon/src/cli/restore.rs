@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::{FAILED, Failure, HELD};
+use super::{CliFailure, FAILED, HELD};
 use crate::platform::paths::Paths;
 use crate::server::restore::{self, RestoreError, Restored};
 
@@ -22,18 +22,18 @@ pub(super) struct RestoreArgs {
 }
 
 /// Puts it there and says what became of its jobs.
-pub(super) fn run(args: &RestoreArgs, paths: &Paths) -> Result<(), Failure> {
+pub(super) fn run(args: &RestoreArgs, paths: &Paths) -> Result<(), CliFailure> {
     let restored = restore::restore(paths, &args.file).map_err(|error| {
         let code = match error {
             RestoreError::Daemon { .. } | RestoreError::OneShot => HELD,
             _ => FAILED,
         };
-        Failure {
+        CliFailure {
             code,
             error: error.into(),
         }
     })?;
-    say(&restored, args.json).map_err(|error| Failure {
+    say(&restored, args.json).map_err(|error| CliFailure {
         code: FAILED,
         error: error.into(),
     })

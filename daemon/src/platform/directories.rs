@@ -128,8 +128,8 @@ async fn ask(path: String, answer: watch::Sender<Option<Directory>>) {
         return;
     };
     let Apart { mut child, channel } = match begin(path).await {
-        Ok(Begun::Asked(apart)) => apart,
-        Ok(Begun::Known(found)) => {
+        Ok(BegunLook::Asked(apart)) => apart,
+        Ok(BegunLook::Known(found)) => {
             answer.send_replace(Some(found));
             drop(place);
             return tokio::time::sleep(FRESH).await;
@@ -165,20 +165,20 @@ impl Drop for PendingDirectory {
 }
 
 /// A directory that is being asked.
-enum Begun {
+enum BegunLook {
     /// Nobody has to be.
     Known(Directory),
     Asked(Apart),
 }
 
-async fn begin(path: &str) -> std::io::Result<Begun> {
+async fn begin(path: &str) -> std::io::Result<BegunLook> {
     let path = CString::new(path)?;
     let begun = tokio::task::spawn_blocking(move || {
         if let Some(found) = known_at_once(&path) {
-            return Ok(Begun::Known(found));
+            return Ok(BegunLook::Known(found));
         }
         let look = move |channel| look_at(&path, channel);
-        apart::start(apart::no_program(), Keeps::Nothing, look).map(Begun::Asked)
+        apart::start(apart::no_program(), Keeps::Nothing, look).map(BegunLook::Asked)
     });
     begun
         .await

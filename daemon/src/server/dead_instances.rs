@@ -44,7 +44,7 @@ pub async fn watch(
         let (known, holders) = (living.clone(), left.values().flatten().cloned().collect());
         // Beside the runtime's thread: the disk may be slow.
         let looking = tokio::task::spawn_blocking(move || look(&place.0, &place.1, known, holders));
-        let Sight { others, alive } = tokio::select! {
+        let InstancesSeen { others, alive } = tokio::select! {
             () = stop.cancelled() => return,
             Ok(sight) = looking => sight,
             else => return,
@@ -85,7 +85,7 @@ pub async fn watch(
 }
 
 /// What one look sees.
-struct Sight {
+struct InstancesSeen {
     /// Whoever has a file, besides ourselves.
     others: BTreeSet<String>,
     /// Those of them and of the holders that live.
@@ -93,13 +93,18 @@ struct Sight {
 }
 
 /// Whoever can't look knows of nobody's end: then the others are those `known`. Blocks.
-fn look(state_dir: &Path, own: &str, known: BTreeSet<String>, holders: BTreeSet<String>) -> Sight {
+fn look(
+    state_dir: &Path,
+    own: &str,
+    known: BTreeSet<String>,
+    holders: BTreeSet<String>,
+) -> InstancesSeen {
     let names = instance::instances(state_dir).map(BTreeSet::from_iter);
     let mut others = names.unwrap_or(known);
     others.remove(own);
     let lives = |other: &&String| instance::liveness(state_dir, other) != instance::Life::Dead;
     let alive = others.union(&holders).filter(lives).cloned().collect();
-    Sight { others, alive }
+    InstancesSeen { others, alive }
 }
 
 #[cfg(test)]

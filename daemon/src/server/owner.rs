@@ -20,7 +20,7 @@ use tokio::time::{sleep_until, timeout};
 use crate::server::boot_timer::BootTimer;
 use crate::server::logged;
 use crate::server::peer::ConnCommand;
-use crate::server::to_store::{ToStore, Writer};
+use crate::server::to_store::{ToStore, WriterState};
 use crate::store::{self, Answers, Store};
 use crate::worker::{ProcessCommand, Spawner};
 
@@ -199,7 +199,7 @@ impl<H: Host> Owner<H> {
     fn hand_over(&mut self) {
         self.handled = 0;
         loop {
-            if self.to_store.hand_over(&self.wires.store) == Writer::Gone && !self.leaving {
+            if self.to_store.hand_over(&self.wires.store) == WriterState::Gone && !self.leaving {
                 // Nothing can be made durable any more: the next instance goes on from what is.
                 tracing::error!("the store's thread has ended; agentd leaves");
                 self.leaving = true;

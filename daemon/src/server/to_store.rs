@@ -12,7 +12,7 @@ use crate::store::{Refused, Store, StoreCommand};
 
 /// Is there somebody to hand commands to?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Writer {
+pub(super) enum WriterState {
     /// Yes.
     There,
     /// The store's thread has ended.
@@ -42,7 +42,7 @@ impl ToStore {
 
     /// Hands over as many as the store's queue has room for. The rest stays: a full queue is
     /// answered from, and each answer is a reason to try again.
-    pub(super) fn hand_over(&mut self, store: &Store) -> Writer {
+    pub(super) fn hand_over(&mut self, store: &Store) -> WriterState {
         for question in self.questions.drain(..) {
             let StoreCommand::Load { token, .. } = question else {
                 continue;
@@ -58,10 +58,10 @@ impl ToStore {
                     self.held.push_front(*command);
                     break;
                 }
-                Err(Refused::Closed) => return Writer::Gone,
+                Err(Refused::Closed) => return WriterState::Gone,
             }
         }
-        Writer::There
+        WriterState::There
     }
 
     /// Questions that nobody will answer.
@@ -112,7 +112,7 @@ mod tests {
                 writes: vec![Write::Cancel { job: JobId(token) }],
                 urgency: Urgency::Waited,
             });
-            assert_eq!(to_store.hand_over(&opened.store), Writer::There);
+            assert_eq!(to_store.hand_over(&opened.store), WriterState::There);
         }
         assert!(to_store.len() > 0, "the queue never was full");
         let mut next = 1;
@@ -126,7 +126,7 @@ mod tests {
                 assert!(matches!(stored, Stored::Committed(_)), "{stored:?}");
                 next += 1;
             }
-            assert_eq!(to_store.hand_over(&opened.store), Writer::There);
+            assert_eq!(to_store.hand_over(&opened.store), WriterState::There);
         }
         assert_eq!(to_store.len(), 0);
         opened.store.close(opened.writer);

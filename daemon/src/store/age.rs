@@ -48,11 +48,11 @@ struct Ages {
     /// Time that was seen to pass.
     passed: i64,
     /// Ascending. The first one began a day ago or earlier, if any did.
-    slots: Vec<Slot>,
+    slots: Vec<ClockSlot>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-struct Slot {
+struct ClockSlot {
     /// By the time that passed.
     since: i64,
     /// How far the wall clock was ahead of that, at least.
@@ -90,7 +90,7 @@ impl Ages {
         let is_another = std::mem::replace(&mut self.boot, boot).as_deref() != clocks.boot
             || clocks.boot_ms < self.boot_ms;
         self.boot_ms = clocks.boot_ms;
-        let slot = Slot {
+        let slot = ClockSlot {
             since: self.passed,
             ahead,
             job,

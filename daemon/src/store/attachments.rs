@@ -14,7 +14,7 @@ use super::schema::{FILE, reopen_to_read};
 
 /// What is read of a request.
 #[derive(serde::Deserialize)]
-struct Request {
+struct StoredRequest {
     #[serde(default)]
     attachments: Vec<Attachment>,
 }
@@ -67,5 +67,6 @@ pub fn of_job(dir: &Path, job: JobId) -> Result<Vec<Attached>, String> {
 
 /// What a request says of its attachments.
 pub(super) fn attachments(request: &str) -> Vec<Attachment> {
-    serde_json::from_str(request).map_or_else(|_broken| Vec::new(), |of: Request| of.attachments)
+    serde_json::from_str(request)
+        .map_or_else(|_broken| Vec::new(), |of: StoredRequest| of.attachments)
 }

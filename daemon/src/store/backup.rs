@@ -31,10 +31,10 @@ pub(super) struct Backups {
     store: PathBuf,
     answer: Arc<Answer>,
     answers: fn(&Path) -> bool,
-    running: Option<Running>,
+    running: Option<RunningCopy>,
 }
 
-struct Running {
+struct RunningCopy {
     thread: JoinHandle<()>,
     interrupt: InterruptHandle,
     /// True before the answer is given: who has it may ask for the next copy.
@@ -115,7 +115,7 @@ impl Backups {
             });
         match thread {
             Ok(thread) => {
-                self.running = Some(Running {
+                self.running = Some(RunningCopy {
                     thread,
                     interrupt,
                     done,

@@ -85,8 +85,8 @@ impl Checkpoints {
         if self.disk_is_tight(pages) {
             // Slow, but the store goes on for as long as the file itself has room.
             return match checkpoint(conn, "TRUNCATE") {
-                Done::Whole => Length::Good,
-                Done::InPart => {
+                CheckpointEnd::Whole => Length::Good,
+                CheckpointEnd::InPart => {
                     // At the next commit: whoever reads has been told to let go by then.
                     self.looked = 0;
                     Length::TooLong
@@ -105,9 +105,9 @@ impl Checkpoints {
         if nearly_written || pages > RESTART_PAGES {
             // When somebody still reads what is in it, the next commit tries again.
             match checkpoint(conn, "RESTART") {
-                Done::Whole => config.readers.resume(),
-                Done::InPart if pages > RESTART_PAGES => config.readers.pause(GAP),
-                Done::InPart => {}
+                CheckpointEnd::Whole => config.readers.resume(),
+                CheckpointEnd::InPart if pages > RESTART_PAGES => config.readers.pause(GAP),
+                CheckpointEnd::InPart => {}
             }
         }
         if pages > MOST_PAGES {
@@ -170,11 +170,11 @@ pub(super) enum Length {
 
 /// A full disk is told once, not at each commit for as long as it is full.
 #[derive(Default)]
-struct Trouble {
+struct ToldTrouble {
     told: bool,
 }
 
-impl Trouble {
+impl ToldTrouble {
     fn news<E>(&mut self, error: Option<E>) -> Option<E> {
         let told = std::mem::replace(&mut self.told, error.is_some());
         error.filter(|_| !told)
@@ -182,7 +182,7 @@ impl Trouble {
 }
 
 fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
-    let mut trouble = Trouble::default();
+    let mut trouble = ToldTrouble::default();
     let mut written = 0;
     while woken.recv().is_ok() {
         loop {
@@ -213,20 +213,20 @@ fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
 }
 
 /// Writes the log back into the file, as far as it can without waiting for anybody.
-pub(super) fn checkpoint(conn: &Connection, mode: &str) -> Done {
+pub(super) fn checkpoint(conn: &Connection, mode: &str) -> CheckpointEnd {
     match write_back(conn, mode) {
-        Ok(round) if !round.was_busy => Done::Whole,
-        Ok(_hindered) => Done::InPart,
+        Ok(round) if !round.was_busy => CheckpointEnd::Whole,
+        Ok(_hindered) => CheckpointEnd::InPart,
         Err(error) => {
             warn(&error);
-            Done::InPart
+            CheckpointEnd::InPart
         }
     }
 }
 
 /// Was all done that was to be done?
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Done {
+pub(super) enum CheckpointEnd {
     Whole,
     /// Somebody reads what is in the log, or writes back beside.
     InPart,
@@ -260,11 +260,11 @@ fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<Round> {
 
 #[cfg(test)]
 mod tests {
-    use super::Trouble;
+    use super::ToldTrouble;
 
     #[test]
     fn trouble_is_told_once_until_it_is_over() {
-        let mut trouble = Trouble::default();
+        let mut trouble = ToldTrouble::default();
         let told =
             [None, Some(1), Some(2), Some(3), None, Some(4)].map(|error| trouble.news(error));
         assert_eq!(told, [None, Some(1), None, None, None, Some(4)]);

@@ -122,14 +122,14 @@ fn next_job(conn: &Connection) -> rusqlite::Result<JobId> {
 }
 
 /// A job that may have more lines.
-struct Open {
+struct OpenJob {
     job: i64,
     seq: i64,
     last: Option<i64>,
 }
 
-fn open_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<Open> {
-    Ok(Open {
+fn open_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<OpenJob> {
+    Ok(OpenJob {
         job: row.get(0)?,
         seq: row.get(1)?,
         last: row.get(2)?,

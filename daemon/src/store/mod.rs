@@ -262,7 +262,7 @@ fn how_to_free(path: &Path, holder: Option<u32>) -> String {
 /// A handle to the writer and to those who read; cheap to clone. When the last one is gone, they end.
 #[derive(Clone, Debug)]
 pub struct Store {
-    commands: inbox::Sender<Message>,
+    commands: inbox::Sender<WriterMessage>,
     readers: Readers,
     /// No more commands come: a writer that can't write need not wait until it can.
     closing: Arc<AtomicBool>,
@@ -317,7 +317,7 @@ impl From<Event> for Answers {
     }
 }
 
-enum Message {
+enum WriterMessage {
     /// Boxed, as the queue's room is made at once.
     Command(Box<StoreCommand>),
     /// Answered as soon as it is read.
@@ -515,12 +515,15 @@ impl Store {
                 Err(NotTaken::Closed) => return Err(Refused::Closed),
             }
         }
-        let refused = match self.commands.try_send(Message::Command(Box::new(command))) {
+        let refused = match self
+            .commands
+            .try_send(WriterMessage::Command(Box::new(command)))
+        {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
         match refused {
-            TrySendError::Full(Message::Command(command)) => Err(Refused::Full(command)),
+            TrySendError::Full(WriterMessage::Command(command)) => Err(Refused::Full(command)),
             TrySendError::Full(_) | TrySendError::Disconnected(_) => Err(Refused::Closed),
         }
     }
@@ -531,13 +534,13 @@ impl Store {
     /// # Errors
     /// When its queue is full, or it has ended.
     pub fn beat(&self, heard: oneshot::Sender<()>) -> Result<(), NotTaken> {
-        self.hand_in(Message::Beat(heard))
+        self.hand_in(WriterMessage::Beat(heard))
     }
 
     /// Something has changed where the store is: are its files still there? Nobody hears more of it
     /// than that new work is refused, and of a queue that is full nothing: its next commit looks.
     pub fn look(&self) {
-        let _next_time = self.hand_in(Message::Look);
+        let _next_time = self.hand_in(WriterMessage::Look);
     }
 
     /// What is to be delivered now, as far as it is in the file.
@@ -546,7 +549,7 @@ impl Store {
     /// When the file can't be read, or the writer has ended.
     pub async fn due(&self, wanted: Wanted) -> Result<Waiting, String> {
         let (answer, answered) = oneshot::channel();
-        self.hand_in(Message::Due(wanted, answer))
+        self.hand_in(WriterMessage::Due(wanted, answer))
             .map_err(|error| error.to_string())?;
         answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
     }
@@ -557,12 +560,12 @@ impl Store {
     /// When the file can't be written, or the writer has ended.
     pub async fn record_attempts(&self, attempts: Vec<AttemptRecord>) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
-        self.hand_in(Message::Attempts(attempts, answer))
+        self.hand_in(WriterMessage::Attempts(attempts, answer))
             .map_err(|error| error.to_string())?;
         answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
     }
 
-    fn hand_in(&self, message: Message) -> Result<(), NotTaken> {
+    fn hand_in(&self, message: WriterMessage) -> Result<(), NotTaken> {
         self.commands
             .try_send(message)
             .map_err(|refused| match refused {
@@ -579,7 +582,7 @@ impl Store {
         self.readers.close();
         self.closing.store(true, Ordering::Relaxed);
         // A writer that has ended already has nothing to be told.
-        let _ended = self.commands.send(Message::Close);
+        let _ended = self.commands.send(WriterMessage::Close);
         if writer.join().is_err() {
             tracing::error!("the store's writer panicked");
         }

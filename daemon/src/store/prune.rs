@@ -30,14 +30,14 @@ pub(super) enum Pruned {
 
 /// What was done of what nobody waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Done {
+pub(super) struct UpkeepDone {
     jobs: Pruned,
     deliveries: usize,
     noted: u64,
     listed: u64,
 }
 
-impl Done {
+impl UpkeepDone {
     /// There is nothing to do for now.
     pub(super) const NOTHING: Self = Self {
         jobs: Pruned::All,
@@ -49,9 +49,13 @@ impl Done {
 
 /// Does some of what nobody waits for: forgets, notes what ended turns used, and what lists say of
 /// sessions of earlier versions.
-pub(super) fn some(conn: &Connection, keep: Keep, clocks: Clocks<'_>) -> rusqlite::Result<Done> {
+pub(super) fn some(
+    conn: &Connection,
+    keep: Keep,
+    clocks: Clocks<'_>,
+) -> rusqlite::Result<UpkeepDone> {
     let believed = age::look(conn, clocks)?;
-    Ok(Done {
+    Ok(UpkeepDone {
         deliveries: webhooks::forget(conn, believed.now_ms)?,
         jobs: slice(conn, keep, believed, SLICE)?,
         noted: usage::note(conn, NOTING)?,
@@ -77,7 +81,7 @@ pub(super) fn slice(
     }
     let change = rusqlite::Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut count = 0;
-    let mut gone = Gone::default();
+    let mut gone = HighestGone::default();
     'slice: loop {
         let chunk = candidates(conn, bound(conn, keep, old)?, day_old, CHUNK)?;
         if chunk.is_empty() {
@@ -162,14 +166,14 @@ fn forget(conn: &Connection, gone: &Candidate) -> rusqlite::Result<()> {
 /// The highest numbers that are gone: cursors before them are too old, and they aren't given out
 /// again.
 #[derive(Default)]
-struct Gone {
+struct HighestGone {
     seq: i64,
     job: i64,
     /// Whose jobs they were: lists say nothing of them any more.
     of: BTreeSet<i64>,
 }
 
-impl Gone {
+impl HighestGone {
     fn add(&mut self, gone: &Candidate) {
         self.seq = self.seq.max(gone.final_seq);
         self.job = self.job.max(gone.job);

@@ -117,7 +117,7 @@ pub(super) enum By {
 /// A handle to those who read; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Readers {
-    shared: Arc<Shared>,
+    shared: Arc<ReadersShared>,
 }
 
 impl std::fmt::Debug for Readers {
@@ -126,9 +126,9 @@ impl std::fmt::Debug for Readers {
     }
 }
 
-struct Shared {
+struct ReadersShared {
     config: ReaderConfig,
-    state: Mutex<State>,
+    state: Mutex<ReadersState>,
     /// There is something to read, or nothing more to wait for.
     work: Condvar,
     /// A thread has left.
@@ -138,9 +138,9 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct ReadersState {
     waiting: VecDeque<QueuedQuery>,
-    reading: Vec<Reading>,
+    reading: Vec<RunningRead>,
     /// Those that nobody waits for any more included.
     threads: usize,
     /// Of them, those that wait for something to read.
@@ -162,7 +162,7 @@ struct QueuedQuery {
     until: Instant,
 }
 
-struct Reading {
+struct RunningRead {
     number: u64,
     token: Token,
     since: Instant,
@@ -177,7 +177,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Readers {
     pub(super) fn new(config: ReaderConfig) -> Self {
-        let shared = Shared {
+        let shared = ReadersShared {
             config,
             state: Mutex::default(),
             work: Condvar::new(),
@@ -230,7 +230,7 @@ impl Readers {
     /// Too much is written meanwhile: long reads are interrupted, which hold the log back.
     pub(super) fn give_up(&self) {
         let state = lock(&self.shared.state);
-        let long = |read: &&Reading| read.since.elapsed() > BRIEF;
+        let long = |read: &&RunningRead| read.since.elapsed() > BRIEF;
         for read in state.reading.iter().filter(long) {
             read.interrupt.as_ref().map(InterruptHandle::interrupt);
         }
@@ -264,9 +264,9 @@ impl Readers {
     }
 }
 
-impl Shared {
+impl ReadersShared {
     /// Sees to it that somebody reads what waits, and that somebody looks after them.
-    fn staff(self: &Arc<Self>, state: &mut State) {
+    fn staff(self: &Arc<Self>, state: &mut ReadersState) {
         let at_work = state.threads - state.hanging;
         let most = state.threads >= READERS + HANGING;
         if state.waiting.len() > state.idle && at_work < READERS && !most {
@@ -374,7 +374,7 @@ impl Shared {
                 asked.until = now + self.config.limits.answer;
                 state.reads += 1;
                 let number = state.reads;
-                state.reading.push(Reading {
+                state.reading.push(RunningRead {
                     number,
                     token: asked.token,
                     since: now,
@@ -440,8 +440,8 @@ impl Shared {
     }
 }
 
-impl State {
-    fn read_mut(&mut self, number: u64) -> Option<&mut Reading> {
+impl ReadersState {
+    fn read_mut(&mut self, number: u64) -> Option<&mut RunningRead> {
         self.reading.iter_mut().find(|read| read.number == number)
     }
 

@@ -6,7 +6,7 @@
 use agentd_core::store::{NewJob, NewSession, Stored, Written};
 use rusqlite::{OptionalExtension as _, params};
 
-use super::write::{Stop, Writing};
+use super::write::{WriteStop, Writing};
 use super::{Liveness, listed};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Writing<'_> {
         item: usize,
         name: &str,
         new: &NewJob,
-    ) -> Result<(i64, String), Stop> {
+    ) -> Result<(i64, String), WriteStop> {
         if let Some(id) = self.entered.get(name) {
             return Ok((*id, name.to_owned()));
         }
@@ -53,7 +53,7 @@ impl Writing<'_> {
                     },
                     Liveness::Dead => Stored::Orphaned { instance },
                 };
-                return Err(Stop::Refused(refused));
+                return Err(WriteStop::Refused(refused));
             }
             None => {
                 self.conn
@@ -68,7 +68,11 @@ impl Writing<'_> {
         Ok((id, name.to_owned()))
     }
 
-    pub(super) fn enter_unnamed(&mut self, job: i64, new: &NewJob) -> Result<(i64, String), Stop> {
+    pub(super) fn enter_unnamed(
+        &mut self,
+        job: i64,
+        new: &NewJob,
+    ) -> Result<(i64, String), WriteStop> {
         let mut name = format!("s{job}");
         let mut next = 2;
         while self
@@ -83,7 +87,7 @@ impl Writing<'_> {
         Ok((id, name))
     }
 
-    pub(super) fn open(&mut self, new: &NewSession) -> Result<Written, Stop> {
+    pub(super) fn open(&mut self, new: &NewSession) -> Result<Written, WriteStop> {
         let name = match &new.name {
             Some(name) => name.clone(),
             None => self.free_name()?,
@@ -104,7 +108,7 @@ impl Writing<'_> {
                 new.real_cwd
             ])?;
         if inserted == 0 {
-            return Err(Stop::Refused(Stored::Taken));
+            return Err(WriteStop::Refused(Stored::Taken));
         }
         Ok(Written::Opened { session: name })
     }
@@ -130,7 +134,7 @@ impl Writing<'_> {
     }
 
     /// The name is free again; its jobs stay under one that nobody can give.
-    pub(super) fn close(&mut self, item: usize, session: &str) -> Result<Written, Stop> {
+    pub(super) fn close(&mut self, item: usize, session: &str) -> Result<Written, WriteStop> {
         let known = self
             .conn
             .prepare_cached(
@@ -152,14 +156,14 @@ impl Writing<'_> {
         if let Some(instance) = holder.filter(|holder| holder != self.ours)
             && let Liveness::Alive { pid } = (self.alive)(&instance)
         {
-            return Err(Stop::Refused(Stored::Leased {
+            return Err(WriteStop::Refused(Stored::Leased {
                 item,
                 instance,
                 pid,
             }));
         }
         if busy {
-            return Err(Stop::Refused(Stored::Taken));
+            return Err(WriteStop::Refused(Stored::Taken));
         }
         self.entered.remove(session);
         self.conn

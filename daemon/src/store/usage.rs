@@ -32,7 +32,7 @@ const PAGE_BYTES: usize = 512 * 1024;
 
 /// The members of a final line that are counted.
 #[derive(Default, Deserialize)]
-struct Final {
+struct FinalUsage {
     #[serde(default)]
     agent: Option<String>,
     #[serde(default)]
@@ -60,7 +60,7 @@ const NO_MODEL: &str = "echo";
 
 /// A request to a model, as far as the agent tells it in words that are known here.
 #[derive(Deserialize)]
-struct Call {
+struct ModelCall {
     #[serde(default)]
     provider: Option<String>,
     #[serde(default)]
@@ -79,7 +79,7 @@ struct Call {
     cost: Option<Cost>,
 }
 
-impl Call {
+impl ModelCall {
     fn was_answered(&self) -> bool {
         self.class.is_none()
             && self
@@ -89,18 +89,18 @@ impl Call {
     }
 }
 
-impl Final {
-    fn calls(&mut self) -> Vec<Call> {
+impl FinalUsage {
+    fn calls(&mut self) -> Vec<ModelCall> {
         let calls = self.api_calls.take().unwrap_or_default();
         let calls = calls.into_iter().map(serde_json::from_value);
         calls.filter_map(Result::ok).collect()
     }
 
     /// Where its model is; `None` if no model answered or nobody knows which.
-    fn is_local(&self, state: JobPhase, calls: &[Call]) -> Option<bool> {
+    fn is_local(&self, state: JobPhase, calls: &[ModelCall]) -> Option<bool> {
         let answered = state == JobPhase::Completed
             || self.usage.is_some()
-            || calls.iter().any(Call::was_answered);
+            || calls.iter().any(ModelCall::was_answered);
         if !answered || self.provider.as_deref() == Some(NO_MODEL) {
             return None;
         }
@@ -108,7 +108,7 @@ impl Final {
     }
 
     /// What other models than its own used.
-    fn others(&self, calls: Vec<Call>) -> Vec<UsagePart> {
+    fn others(&self, calls: Vec<ModelCall>) -> Vec<UsagePart> {
         let mut parts: Vec<UsagePart> = Vec::new();
         for call in calls {
             let (Some(provider), Some(usage)) = (call.provider, call.usage) else {
@@ -358,7 +358,7 @@ fn nothing() -> UsageRow {
 /// What a job used, and how long its final line is.
 fn usage_row(row: &Row<'_>) -> rusqlite::Result<(UsageRow, usize)> {
     let line = row.get_ref(5)?.as_str().unwrap_or_default();
-    let mut last: Final = serde_json::from_str(line).unwrap_or_default();
+    let mut last: FinalUsage = serde_json::from_str(line).unwrap_or_default();
     let state = phase(row.get_ref(2)?.as_str()?, false);
     let calls = last.calls();
     let local = last.is_local(state, &calls);

@@ -36,7 +36,7 @@ const MOST_TEXT: usize = 64 * 1024;
 
 /// What a final line says that is told.
 #[derive(Default, Deserialize)]
-struct Final {
+struct FinalLine {
     #[serde(default)]
     stop: Option<String>,
     #[serde(default)]
@@ -49,7 +49,7 @@ struct Final {
     truncated: bool,
 }
 
-impl Final {
+impl FinalLine {
     /// Its text, as much of it as a receiver has to take.
     fn clipped(self) -> (String, bool) {
         let Self {
@@ -154,7 +154,7 @@ pub(super) fn put(
         )?
         .query_row([job], |row| {
             let line = row.get_ref(5)?.as_str()?;
-            let last: Final = serde_json::from_str(line).unwrap_or_default();
+            let last: FinalLine = serde_json::from_str(line).unwrap_or_default();
             let mut told = json!({
                 "type": "job.ended",
                 "timestamp": rfc3339(row.get(6)?),

@@ -106,14 +106,14 @@ pub(super) fn stamp_key(ours: &str) -> String {
 }
 
 /// Why a write did not happen.
-pub(super) enum Stop {
+pub(super) enum WriteStop {
     /// The store says no, and all is well.
     Refused(Stored),
     /// The statement failed.
     Failed(rusqlite::Error),
 }
 
-impl From<rusqlite::Error> for Stop {
+impl From<rusqlite::Error> for WriteStop {
     fn from(error: rusqlite::Error) -> Self {
         Self::Failed(error)
     }
@@ -161,11 +161,11 @@ impl Writing<'_> {
         let before = (self.numbers, self.witness);
         match self.write(0, write) {
             Ok(one) => Ok(Stored::Committed(vec![one])),
-            Err(Stop::Refused(refused)) => {
+            Err(WriteStop::Refused(refused)) => {
                 (self.numbers, self.witness) = before;
                 Ok(refused)
             }
-            Err(Stop::Failed(error)) => {
+            Err(WriteStop::Failed(error)) => {
                 self.spoilt = !is_storage(&error);
                 Err(error)
             }
@@ -190,9 +190,9 @@ impl Writing<'_> {
         }
         let stored = match stopped {
             None => Stored::Committed(written),
-            Some(Stop::Refused(refused)) => refused,
-            Some(Stop::Failed(error)) if is_storage(&error) => return Err(error),
-            Some(Stop::Failed(error)) => {
+            Some(WriteStop::Refused(refused)) => refused,
+            Some(WriteStop::Failed(error)) if is_storage(&error) => return Err(error),
+            Some(WriteStop::Failed(error)) => {
                 tracing::error!(%error, "a commit that can't be carried out");
                 Stored::Failed {
                     code: Code::StoreFailed,
@@ -213,12 +213,12 @@ impl Writing<'_> {
         Ok(stored)
     }
 
-    fn update(&self, update: &str, values: impl Params) -> Result<Written, Stop> {
+    fn update(&self, update: &str, values: impl Params) -> Result<Written, WriteStop> {
         self.conn.prepare_cached(update)?.execute(values)?;
         Ok(Written::Done)
     }
 
-    fn write(&mut self, item: usize, write: &Write) -> Result<Written, Stop> {
+    fn write(&mut self, item: usize, write: &Write) -> Result<Written, WriteStop> {
         match write {
             Write::Accept(new) => self.accept(item, new),
             Write::Start { .. } => self.start(write),
@@ -281,7 +281,7 @@ impl Writing<'_> {
         }
     }
 
-    fn requeue(&self, job: JobId, attempt: u32) -> Result<Written, Stop> {
+    fn requeue(&self, job: JobId, attempt: u32) -> Result<Written, WriteStop> {
         self.conn
             .prepare_cached(
                 "UPDATE jobs SET state = 'queued', worker = NULL, generation = NULL, attempt = ?2
@@ -291,7 +291,7 @@ impl Writing<'_> {
         Ok(Written::Done)
     }
 
-    fn start(&mut self, write: &Write) -> Result<Written, Stop> {
+    fn start(&mut self, write: &Write) -> Result<Written, WriteStop> {
         let Write::Start {
             job,
             worker,
@@ -328,7 +328,7 @@ impl Writing<'_> {
         Ok(Written::Started { seq, request })
     }
 
-    fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, Stop> {
+    fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, WriteStop> {
         // Without a key nothing is ever compared with it.
         let hash = (new.key.as_ref()).map(|_key| Sha256::digest(new.hashed.as_bytes()));
         if let (Some(key), Some(hash)) = (&new.key, &hash) {
@@ -352,7 +352,7 @@ impl Writing<'_> {
                     let session = shown(session);
                     Ok(Written::Duplicate { job, session })
                 } else {
-                    Err(Stop::Refused(Stored::Conflict { item, job }))
+                    Err(WriteStop::Refused(Stored::Conflict { item, job }))
                 };
             }
         }
@@ -412,7 +412,7 @@ impl Writing<'_> {
         })
     }
 
-    fn event(&mut self, job: JobId, line: &Body) -> Result<Written, Stop> {
+    fn event(&mut self, job: JobId, line: &Body) -> Result<Written, WriteStop> {
         let seq = self.number_event(job, line)?;
         Ok(Written::Numbered { seq })
     }
@@ -433,7 +433,7 @@ impl Writing<'_> {
         end: End,
         line: &Body,
         said: Option<&[MessageText]>,
-    ) -> Result<Written, Stop> {
+    ) -> Result<Written, WriteStop> {
         let job = int(job.0);
         let (session, ended, ran, accepted_at) = self
             .conn

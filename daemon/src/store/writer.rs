@@ -32,7 +32,9 @@ use super::readers::{Commits, Readers};
 use super::room::{self, Room};
 use super::transaction::{Attempt, InDoubt, attempt, is_doubtful, wall_ms};
 use super::verify::Verify;
-use super::{Alive, Answer, Answers, COMMANDS, Fault, Keep, Message, Moment, Role, StoreCommand};
+use super::{
+    Alive, Answer, Answers, COMMANDS, Fault, Keep, Moment, Role, StoreCommand, WriterMessage,
+};
 use super::{losses, schema, trouble, webhooks};
 
 /// A commit that nobody waits for rides on the next one, at most this late: with the time that the
@@ -98,7 +100,7 @@ pub(super) struct Writer {
     config: WriterConfig,
     /// `None` after an error that may have spoilt it.
     conn: Option<Connection>,
-    received: Receiver<Message>,
+    received: Receiver<WriterMessage>,
     /// In the order of their tokens; what is retained in trouble comes first.
     queue: VecDeque<StoreCommand>,
     /// Bytes of text in it.
@@ -126,7 +128,7 @@ impl Writer {
     pub(super) fn new(
         config: WriterConfig,
         conn: Connection,
-        received: Receiver<Message>,
+        received: Receiver<WriterMessage>,
         mark: Option<RunningMark>,
     ) -> Self {
         let backups = Backups::new(
@@ -249,19 +251,19 @@ impl Writer {
             };
             wait = false;
             match message {
-                Message::Command(command) => self.take(*command),
+                WriterMessage::Command(command) => self.take(*command),
                 // Whoever no longer waits needs none.
-                Message::Beat(heard) => drop(heard.send(())),
-                Message::Look => self.look(),
-                Message::Due(wanted, answer) => {
+                WriterMessage::Beat(heard) => drop(heard.send(())),
+                WriterMessage::Look => self.look(),
+                WriterMessage::Due(wanted, answer) => {
                     let due = self.beside(|conn| webhooks::due(conn, &wanted));
                     let _gone = answer.send(due);
                 }
-                Message::Attempts(attempts, answer) => {
+                WriterMessage::Attempts(attempts, answer) => {
                     let recorded = self.beside(|conn| webhooks::record_attempts(conn, &attempts));
                     let _gone = answer.send(recorded);
                 }
-                Message::Close => return Gathered::Closing,
+                WriterMessage::Close => return Gathered::Closing,
             }
         }
         Gathered::Open
@@ -292,7 +294,7 @@ impl Writer {
         })
     }
 
-    fn wait(&self) -> Result<Message, RecvTimeoutError> {
+    fn wait(&self) -> Result<WriterMessage, RecvTimeoutError> {
         let until = match &self.trouble {
             Some(trouble) => Some(trouble.again),
             None => {

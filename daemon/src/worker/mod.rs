@@ -123,7 +123,7 @@ impl Spawner {
     ) -> mpsc::Sender<ProcessCommand> {
         let Some(agent) = self.agents.get(&spawn.agent) else {
             let error = format!("there is no agent `{}` in the configuration", spawn.agent);
-            let failure = spawn::Failure::permanent(error);
+            let failure = spawn::SpawnFailure::permanent(error);
             return self.refuse(worker, generation, failure);
         };
         // A process that is given its turn at its start is the exec form, whatever the agent was
@@ -193,7 +193,7 @@ impl Spawner {
         &self,
         worker: WorkerId,
         generation: Generation,
-        failure: spawn::Failure,
+        failure: spawn::SpawnFailure,
     ) -> mpsc::Sender<ProcessCommand> {
         let (sender, _dropped) = mpsc::channel(1);
         let inbox = self.inbox.clone();

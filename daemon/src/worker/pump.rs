@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::fetch::{Attach, Fetch, Fetched};
 use super::reap::{self, Leader};
-use super::spawn::{self, Failure, Plan, Started};
+use super::spawn::{self, Plan, SpawnFailure, Started};
 use super::versions::Unready;
 use super::worker_io::WorkerIo;
 use super::{ProcessCommand, SpawnRecord};
@@ -103,7 +103,7 @@ pub(super) async fn live(
 async fn begin(
     mut plan: Plan,
     record: Arc<dyn Fn(SpawnRecord) + Send + Sync>,
-) -> Result<(Leader, Pipes), Failure> {
+) -> Result<(Leader, Pipes), SpawnFailure> {
     failpoint!("before-spawn");
     let (worker, generation) = (plan.worker, plan.generation);
     let session = plan.session.take();
@@ -119,7 +119,7 @@ async fn begin(
     let Started { mut child, group } = spawn::start(&plan, Arc::new(note)).await?;
     failpoint!("spawned");
     let Some(pid) = child.id() else {
-        return Err(Failure::permanent("the process was gone at once"));
+        return Err(SpawnFailure::permanent("the process was gone at once"));
     };
     let pipes = Pipes::of(&mut child, plan.launch.stdin.take());
     Ok((Leader::new(child, pid, plan.mark, group), pipes))
@@ -127,7 +127,7 @@ async fn begin(
 
 /// Is standard input for one text, or for commands?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Input {
+enum InputUse {
     Commands,
     OneText,
 }
@@ -137,7 +137,7 @@ struct Pipes {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    input: Input,
+    input: InputUse,
     first: Vec<u8>,
     /// Closes standard input when everything was written.
     closing: bool,
@@ -159,9 +159,9 @@ impl Pipes {
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
             input: if first.is_some() {
-                Input::OneText
+                InputUse::OneText
             } else {
-                Input::Commands
+                InputUse::Commands
             },
             closing: first.is_some(),
             first: first.unwrap_or_default(),
@@ -175,7 +175,7 @@ impl Pipes {
 
     /// A program that takes one text may close its pipes when it likes.
     fn broke(&mut self, why: &'static str) {
-        if self.input == Input::Commands && !self.closing && self.trouble.is_none() {
+        if self.input == InputUse::Commands && !self.closing && self.trouble.is_none() {
             self.trouble = Some((Instant::now() + LEAVES_WITHIN, why));
         }
     }

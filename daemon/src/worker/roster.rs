@@ -68,12 +68,12 @@ impl KnownAgent {
 
 /// What a look says of all of them.
 #[derive(Debug)]
-struct Sight {
+struct AgentsSeen {
     all: Vec<KnownAgent>,
     looked_for: String,
 }
 
-impl Sight {
+impl AgentsSeen {
     fn of(seen: HostSnapshot, files: &Files) -> Self {
         let all = seen.agents.into_iter();
         Self {
@@ -92,7 +92,7 @@ struct Table {
 }
 
 impl Table {
-    fn new(sight: Sight) -> Self {
+    fn new(sight: AgentsSeen) -> Self {
         let known = sight.all.into_iter();
         let known = known.map(|known| (known.agent.name.clone(), known));
         let mut table = Self {
@@ -111,7 +111,7 @@ impl Table {
     }
 
     /// Takes what a new look says that is to count; says of whom.
-    fn take(&mut self, sight: Sight) -> Vec<Agent> {
+    fn take(&mut self, sight: AgentsSeen) -> Vec<Agent> {
         self.looked_for = sight.looked_for;
         let mut taken = Vec::new();
         for new in sight.all {
@@ -145,7 +145,7 @@ struct Looking {
     /// When the last one began.
     began: Option<Instant>,
     /// One that nobody waits for any more.
-    hangs: Option<JoinHandle<Sight>>,
+    hangs: Option<JoinHandle<AgentsSeen>>,
 }
 
 /// Which agents can be run.
@@ -170,7 +170,7 @@ impl Roster {
         let files = Files::apart();
         let seen = look(&files);
         let roster = Self {
-            table: Mutex::new(Table::new(Sight::of(seen.clone(), &files))),
+            table: Mutex::new(Table::new(AgentsSeen::of(seen.clone(), &files))),
             look,
             looking: tokio::sync::Mutex::default(),
         };
@@ -216,7 +216,7 @@ impl Roster {
         told(found).await;
     }
 
-    async fn see(&self, looking: &mut Looking) -> Option<Sight> {
+    async fn see(&self, looking: &mut Looking) -> Option<AgentsSeen> {
         if looking
             .hangs
             .as_ref()
@@ -227,7 +227,7 @@ impl Roster {
         let look = Arc::clone(&self.look);
         let mut seeing = tokio::task::spawn_blocking(move || {
             let files = Files::apart();
-            Sight::of(look(&files), &files)
+            AgentsSeen::of(look(&files), &files)
         });
         match timeout(LOOK_WITHIN, &mut seeing).await {
             Ok(seen) => seen.ok(),
@@ -279,7 +279,7 @@ mod tests {
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         std::fs::write(&old, "1").unwrap();
         std::fs::write(&new, "2").unwrap();
-        let sight = |seen| Sight::of(seen, &Files::default());
+        let sight = |seen| AgentsSeen::of(seen, &Files::default());
         let mut table = Table::new(sight(seen(&old, Err("it is not on PATH"))));
         assert!(table.run.is_empty());
         let mut take = |seen: HostSnapshot| {

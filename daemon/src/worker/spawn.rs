@@ -68,12 +68,12 @@ pub(super) struct Plan {
 
 /// Why there is no process.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Failure {
+pub(super) struct SpawnFailure {
     error: String,
     fault: Fault,
 }
 
-impl Failure {
+impl SpawnFailure {
     /// Trying again is pointless, whatever for.
     pub(super) fn permanent(error: impl Into<String>) -> Self {
         Self {
@@ -116,23 +116,23 @@ pub(super) type Note = Arc<dyn Fn(u32) + Send + Sync>;
 
 /// Starts the process; tries again a few times while the system is short of something. Dropped
 /// before it is done, there will be no process.
-pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, Failure> {
+pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, SpawnFailure> {
     let Some(program) = plan.launch.argv.first().map(Path::new) else {
-        return Err(Failure::permanent("the agent's command is empty"));
+        return Err(SpawnFailure::permanent("the agent's command is empty"));
     };
     if !program.is_absolute() {
         let error = format!(
             "the program is `{}`: expected an absolute path",
             program.display()
         );
-        return Err(Failure::permanent(error));
+        return Err(SpawnFailure::permanent(error));
     }
     let hanging = HANGING.load(Ordering::Relaxed);
     if hanging >= HANGING_AT_MOST {
         let error = format!(
             "{hanging} processes hang in directories or programs that don't answer, the limit"
         );
-        return Err(Failure {
+        return Err(SpawnFailure {
             error,
             fault: Fault::Machine,
         });
@@ -336,7 +336,7 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
+fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> SpawnFailure {
     let (cwd, program) = (plan.cwd.display(), program.display());
     let (error, fault) = match why {
         NotEntered::Hangs(SpawnStep::Directory) => (
@@ -365,7 +365,7 @@ fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> Failure {
         ),
         NotEntered::Refused(_, error) => (format!("cannot run `{program}`: {error}"), blame(error)),
     };
-    Failure { error, fault }
+    SpawnFailure { error, fault }
 }
 
 fn blame(error: &io::Error) -> Fault {

@@ -56,7 +56,7 @@ pub enum Patience {
 
 /// A program that gave no version.
 #[derive(Clone, Debug)]
-struct Silent {
+struct SilentProgram {
     stamp: Stamp,
     asked: AskedAt,
     /// In words for a person.
@@ -79,7 +79,7 @@ struct Cache {
     /// The programs of all agents that were there at the last look.
     now: BTreeMap<PathBuf, Stamp>,
     /// Never kept for the next daemon.
-    silent: BTreeMap<PathBuf, Silent>,
+    silent: BTreeMap<PathBuf, SilentProgram>,
     /// Programs whose help said nothing, and when.
     unhelpful: BTreeMap<PathBuf, (Stamp, AskedAt)>,
     asking: BTreeSet<PathBuf>,
@@ -322,7 +322,7 @@ impl Versions {
         agent: &AgentConfig,
         path: &Path,
         stamp: Stamp,
-    ) -> Result<KeptVersion, Silent> {
+    ) -> Result<KeptVersion, SilentProgram> {
         let answer = probe::ask(self.plan(agent, path, "--version")).await;
         let asked = AskedAt::now();
         let (why, broken) = match answer {
@@ -346,7 +346,7 @@ impl Versions {
             Err(NoAnswer::Unclear(why)) => (why, false),
         };
         let why = format!("`{} --version` {why}", path.display());
-        Err(Silent {
+        Err(SilentProgram {
             stamp,
             asked,
             why,
@@ -354,7 +354,7 @@ impl Versions {
         })
     }
 
-    fn gave_no_version(&self, path: &Path, silent: Silent) {
+    fn gave_no_version(&self, path: &Path, silent: SilentProgram) {
         let mut cache = self.cache();
         cache.kept.remove(path);
         cache.silent.insert(path.to_owned(), silent);

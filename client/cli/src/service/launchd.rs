@@ -88,7 +88,7 @@ pub(super) fn install(of: &Installation) -> Vec<Step> {
         steps.extend(unload(of.uid, label));
     }
     steps.push(Step::Run(launchctl(&["enable", &service])));
-    steps.extend(start(of, &State::default()));
+    steps.extend(start(of, &JobState::default()));
     steps.push(Step::Run(launchctl(&["enable", &agent(of.uid, FLUSH)])));
     steps.push(load(of, FLUSH));
     steps
@@ -108,7 +108,7 @@ fn unload(uid: u32, label: &str) -> [Step; 2] {
     ]
 }
 
-pub(super) fn start(of: &Installation, state: &State) -> Vec<Step> {
+pub(super) fn start(of: &Installation, state: &JobState) -> Vec<Step> {
     let load = (!state.is_listening()).then(|| load(of, LABEL));
     let mut steps: Vec<Step> = load.into_iter().collect();
     steps.push(Step::Run(launchctl(&["kickstart", &service(of.uid)])));
@@ -116,7 +116,7 @@ pub(super) fn start(of: &Installation, state: &State) -> Vec<Step> {
 }
 
 /// Out of launchd, the socket with it; the list stays.
-pub(super) fn stop(of: &Installation, state: &State) -> Vec<Step> {
+pub(super) fn stop(of: &Installation, state: &JobState) -> Vec<Step> {
     let unload = state.is_listening().then(|| unload(of.uid, LABEL));
     unload.into_iter().flatten().collect()
 }
@@ -147,11 +147,11 @@ pub(super) fn logs(of: &Installation, state: &Path, follow: bool, lines: u32) ->
 
 /// What launchd says of the agent; nothing when it isn't loaded.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct State {
+pub(super) struct JobState {
     printed: Option<String>,
 }
 
-impl State {
+impl JobState {
     pub(super) fn ask(uid: u32) -> Result<Self, Failed> {
         match ask(&launchctl(&["print", &service(uid)])) {
             Ok(printed) => Ok(Self {
@@ -309,15 +309,15 @@ mod tests {
     #[test]
     fn launchd_unloads_nothing_that_is_not_loaded() {
         let of = installation();
-        let loaded = State {
+        let loaded = JobState {
             printed: Some(String::new()),
         };
-        assert_eq!(stop(&of, &State::default()), []);
+        assert_eq!(stop(&of, &JobState::default()), []);
         assert_eq!(stop(&of, &loaded).len(), 2);
         assert_eq!(
             (
                 start(&of, &loaded).len(),
-                start(&of, &State::default()).len()
+                start(&of, &JobState::default()).len()
             ),
             (1, 2)
         );
@@ -325,11 +325,11 @@ mod tests {
 
     #[test]
     fn what_launchctl_prints_is_read() {
-        let state = State {
+        let state = JobState {
             printed: Some("gui/501/local.agentd = {\n\tstate = running\n\tpid = 77\n}".to_owned()),
         };
         assert_eq!(state.pid(), Some(77));
-        assert_eq!(State::default().pid(), None);
-        assert!(!State::default().is_listening());
+        assert_eq!(JobState::default().pid(), None);
+        assert!(!JobState::default().is_listening());
     }
 }

@@ -15,7 +15,7 @@ use super::super::exit::Exit;
 use super::super::output;
 use super::installation::Installation;
 use super::step::{self, Mode};
-use super::{Done, Manager, State, Trouble, connect, installed, verify};
+use super::{Done, Manager, ServiceState, Trouble, connect, installed, verify};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
@@ -44,14 +44,14 @@ pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
 }
 
 /// Says what [`gently`] would do.
-pub(super) fn show(state: &State, of: &Installation, deadline: f64) -> Done<()> {
+pub(super) fn show(state: &ServiceState, of: &Installation, deadline: f64) -> Done<()> {
     step::perform(&state.reload(), Mode::Show)?;
     show_drain(state, deadline)?;
     step::perform(&state.start(of), Mode::Show)?;
     Ok(())
 }
 
-pub(super) fn show_drain(state: &State, deadline: f64) -> Done<()> {
+pub(super) fn show_drain(state: &ServiceState, deadline: f64) -> Done<()> {
     if state.pid().is_some() {
         output::out_line(&format!(
             "would ask     the daemon to end its turns within {deadline} s and to leave"
@@ -101,7 +101,7 @@ pub(super) async fn gently(of: &Installation, deadline: f64) -> Done<Left> {
 
 /// Does the manager listen where nobody gets to it? The socket's file was taken away, or another
 /// one left in its place. Only shown, it is looked at alone: who connects starts the daemon.
-pub(super) async fn is_lost(state: &State, of: &Installation, mode: Mode) -> bool {
+pub(super) async fn is_lost(state: &ServiceState, of: &Installation, mode: Mode) -> bool {
     if !state.is_listening() {
         return false;
     }
@@ -115,7 +115,7 @@ pub(super) async fn is_lost(state: &State, of: &Installation, mode: Mode) -> boo
 
 /// Lets the daemon end its turns, if there is one. It starts no others while what comes of it is
 /// held.
-pub(super) async fn drained(state: &State, of: &Installation, deadline: f64) -> Done<Quiet> {
+pub(super) async fn drained(state: &ServiceState, of: &Installation, deadline: f64) -> Done<Quiet> {
     match state.pid() {
         Some(pid) => quiet(pid, &state.socket(of), deadline).await,
         None => Ok(Quiet::Silent),

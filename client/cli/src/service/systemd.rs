@@ -132,7 +132,7 @@ pub(super) fn restart_hard() -> Vec<Step> {
     ]
 }
 
-pub(super) fn uninstall(of: &Installation, state: &State) -> Vec<Step> {
+pub(super) fn uninstall(of: &Installation, state: &UnitsState) -> Vec<Step> {
     let mut steps = timer::stop();
     // Only a package brings it, and only its user enables it. It would start the daemon.
     steps.push(Step::Try(systemctl(&["disable", "--now", HTTP_UNIT])));
@@ -185,14 +185,14 @@ pub(super) fn logs(follow: bool, lines: u32) -> Vec<String> {
 
 /// What the manager says of both units.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct State {
+pub(super) struct UnitsState {
     /// Where the manager looks for the user's units, when it isn't `~/.config`.
     config_home: Option<PathBuf>,
     service: BTreeMap<String, String>,
     socket: BTreeMap<String, String>,
 }
 
-impl State {
+impl UnitsState {
     /// Asks the manager; fails when there is none.
     pub(super) fn ask() -> Result<Self, Failed> {
         let environment = ask(&systemctl(&["show-environment"]))?;
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn what_systemctl_shows_is_read() {
-        let state = State {
+        let state = UnitsState {
             config_home: None,
             service: properties_of(
                 "LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=start-limit-hit\n\
@@ -458,7 +458,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
-        assert!(!State::default().is_installed());
+        assert!(!UnitsState::default().is_installed());
     }
 
     #[test]
@@ -511,7 +511,7 @@ mod tests {
                 "LoadState=loaded\nFragmentPath=/usr/lib/systemd/user/x\n{more}"
             ))
         };
-        let with = |service: &str, socket: &str| State {
+        let with = |service: &str, socket: &str| UnitsState {
             config_home: None,
             service: unit(service),
             socket: unit(socket),
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn units_that_an_upgrade_changed_are_read_again() {
-        let with = |service: &str, socket: &str| State {
+        let with = |service: &str, socket: &str| UnitsState {
             config_home: None,
             service: properties_of(&format!("NeedDaemonReload={service}\n")),
             socket: properties_of(&format!("NeedDaemonReload={socket}\n")),
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn what_is_not_installed_is_not_stopped() {
-        let steps = uninstall(&installation(), &State::default());
+        let steps = uninstall(&installation(), &UnitsState::default());
         let stops =
             |step: &Step| matches!(step, Step::Run(words) if words.contains(&"stop".to_owned()));
         assert!(!steps.iter().any(stops), "{steps:?}");

@@ -30,54 +30,54 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Where lines go.
-enum Target {
+enum LogTarget {
     /// To nobody's file: standard error is all.
     None,
     /// To the journal.
     Journal,
     /// Here.
-    File(Written),
+    File(WrittenLog),
 }
 
 /// A file that a thread writes.
-struct Written {
+struct WrittenLog {
     path: PathBuf,
-    lines: SyncSender<Line>,
+    lines: SyncSender<LogLine>,
 }
 
 /// What the thread is told.
-enum Line {
+enum LogLine {
     Whole(Vec<u8>),
     /// Somebody waits until all before this is written; it is dropped then.
     Last(SyncSender<()>),
 }
 
-static TARGET: Mutex<Target> = Mutex::new(Target::None);
+static TARGET: Mutex<LogTarget> = Mutex::new(LogTarget::None);
 
-fn target() -> MutexGuard<'static, Target> {
+fn target() -> MutexGuard<'static, LogTarget> {
     // A line that panicked half-way left nothing that the next one couldn't use.
     TARGET.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The log is in the journal.
 pub(super) fn not_needed() {
-    *target() = Target::Journal;
+    *target() = LogTarget::Journal;
 }
 
 /// Where the log can be read, as `status` says it.
 pub(super) fn place() -> String {
     match &*target() {
-        Target::None => "stderr".to_owned(),
-        Target::Journal => "journal".to_owned(),
-        Target::File(written) => written.path.display().to_string(),
+        LogTarget::None => "stderr".to_owned(),
+        LogTarget::Journal => "journal".to_owned(),
+        LogTarget::File(written) => written.path.display().to_string(),
     }
 }
 
 /// Keeps the log in this directory from now on, unless it is in the journal.
 pub(super) fn open(dir: &Path) -> io::Result<()> {
     let mut target = target();
-    if !matches!(*target, Target::Journal) {
-        *target = Target::File(Written::begin(Rotated::open(dir.join(FILE), MOST)?)?);
+    if !matches!(*target, LogTarget::Journal) {
+        *target = LogTarget::File(WrittenLog::begin(Rotated::open(dir.join(FILE), MOST)?)?);
     }
     Ok(())
 }
@@ -85,17 +85,17 @@ pub(super) fn open(dir: &Path) -> io::Result<()> {
 /// Waits until what was logged is written, but not for a disk that hangs.
 pub(super) fn finish() {
     let lines = match &*target() {
-        Target::File(written) => written.lines.clone(),
-        Target::None | Target::Journal => return,
+        LogTarget::File(written) => written.lines.clone(),
+        LogTarget::None | LogTarget::Journal => return,
     };
     let (last, written) = sync_channel(0);
-    if lines.try_send(Line::Last(last)).is_ok() {
+    if lines.try_send(LogLine::Last(last)).is_ok() {
         // It ends by being dropped.
         let _written = written.recv_timeout(ENDS_WITHIN);
     }
 }
 
-impl Written {
+impl WrittenLog {
     fn begin(rotated: Rotated) -> io::Result<Self> {
         let path = rotated.path.clone();
         let (lines, waiting) = sync_channel(WAITING);
@@ -105,20 +105,20 @@ impl Written {
     }
 
     fn line(&self, line: &[u8]) {
-        if self.lines.try_send(Line::Whole(line.to_vec())).is_err() {
+        if self.lines.try_send(LogLine::Whole(line.to_vec())).is_err() {
             LOST.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-fn write(mut rotated: Rotated, waiting: &Receiver<Line>) {
+fn write(mut rotated: Rotated, waiting: &Receiver<LogLine>) {
     while let Ok(line) = waiting.recv() {
         match line {
-            Line::Whole(line) => {
+            LogLine::Whole(line) => {
                 rotated.lose(LOST.swap(0, Ordering::Relaxed), "the disk was too slow");
                 rotated.line(&line);
             }
-            Line::Last(written) => drop(written),
+            LogLine::Last(written) => drop(written),
         }
     }
 }
@@ -128,7 +128,7 @@ pub(super) struct LogWriter;
 
 impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Target::File(written) = &*target() {
+        if let LogTarget::File(written) = &*target() {
             written.line(line);
         }
         Ok(line.len())
@@ -338,7 +338,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         log.path = path.clone();
-        let written = Written::begin(log).unwrap();
+        let written = WrittenLog::begin(log).unwrap();
         let (done, over) = sync_channel(1);
         std::thread::spawn(move || {
             for _ in 0..WAITING * 2 {

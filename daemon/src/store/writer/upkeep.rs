@@ -11,7 +11,7 @@ use rusqlite::ErrorCode;
 
 use crate::store::age::{self, Clocks};
 use crate::store::backup_plan::Planned;
-use crate::store::checkpoint::{Done, Length, checkpoint};
+use crate::store::checkpoint::{CheckpointEnd, Length, checkpoint};
 use crate::store::prune::{self, Pruned, SLICE};
 use crate::store::{Moment, Role};
 
@@ -50,7 +50,7 @@ impl Writer {
         let pruned = (self.config.fault)(Moment::BeforeBegin, conn)
             .and_then(|()| prune::some(conn, keep, clocks));
         let pause = match pruned {
-            Ok(prune::Done::NOTHING) => {
+            Ok(prune::UpkeepDone::NOTHING) => {
                 match Planned::read(conn) {
                     Ok(Some(planned)) => self.backups.begin_planned(planned),
                     Ok(None) => {}
@@ -87,7 +87,7 @@ impl Writer {
         self.free_log();
         let until = Instant::now() + LETS_GO_WITHIN;
         loop {
-            if checkpoint(conn, "TRUNCATE") == Done::Whole {
+            if checkpoint(conn, "TRUNCATE") == CheckpointEnd::Whole {
                 return true;
             }
             if Instant::now() >= until {
@@ -109,7 +109,7 @@ impl Writer {
             return;
         };
         // Begun anew, the log takes that where it has room already.
-        if checkpoint(conn, "RESTART") == Done::InPart {
+        if checkpoint(conn, "RESTART") == CheckpointEnd::InPart {
             self.free_log();
         }
         let clocks = clocks(self.config.boot.as_deref(), self.config.boot_ms);

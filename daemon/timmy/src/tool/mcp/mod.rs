@@ -35,17 +35,17 @@ const AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// The servers of one timmy; each is started when a session first wants it, and kept.
 pub(crate) struct Servers {
-    configured: BTreeMap<String, Mutex<Slot>>,
+    configured: BTreeMap<String, Mutex<ServerSlot>>,
     environment: BTreeMap<OsString, OsString>,
 }
 
 /// One server.
-struct Slot {
+struct ServerSlot {
     config: Arc<McpServer>,
-    state: State,
+    state: ServerState,
 }
 
-enum State {
+enum ServerState {
     /// Nobody wanted it.
     Down,
     Up(Arc<Server>),
@@ -79,9 +79,9 @@ impl Servers {
         environment: BTreeMap<OsString, OsString>,
     ) -> Self {
         let slot = |config: &McpServer| {
-            Mutex::new(Slot {
+            Mutex::new(ServerSlot {
                 config: Arc::new(config.clone()),
-                state: State::Down,
+                state: ServerState::Down,
             })
         };
         let configured = configured.iter();
@@ -115,14 +115,14 @@ impl Servers {
     async fn up(
         &self,
         name: &str,
-        slot: &Mutex<Slot>,
+        slot: &Mutex<ServerSlot>,
     ) -> Result<(Arc<Server>, Arc<McpServer>), String> {
         let mut slot = slot.lock().await;
         match &slot.state {
-            State::Up(server) if !server.has_ended() => {
+            ServerState::Up(server) if !server.has_ended() => {
                 return Ok((Arc::clone(server), Arc::clone(&slot.config)));
             }
-            State::Failed { since, why } if since.elapsed() < AGAIN_AFTER => {
+            ServerState::Failed { since, why } if since.elapsed() < AGAIN_AFTER => {
                 return Err(why.clone());
             }
             _ => {}
@@ -130,11 +130,11 @@ impl Servers {
         match Server::start(name, &slot.config, &self.environment).await {
             Ok(server) => {
                 let server = Arc::new(server);
-                slot.state = State::Up(Arc::clone(&server));
+                slot.state = ServerState::Up(Arc::clone(&server));
                 Ok((server, Arc::clone(&slot.config)))
             }
             Err(why) => {
-                slot.state = State::Failed {
+                slot.state = ServerState::Failed {
                     since: Instant::now(),
                     why: why.clone(),
                 };
@@ -146,8 +146,8 @@ impl Servers {
     /// Ends them, each with its process group.
     pub(crate) async fn end(&self) {
         let ended = self.configured.values().map(|slot| async {
-            let state = std::mem::replace(&mut slot.lock().await.state, State::Down);
-            if let State::Up(server) = state {
+            let state = std::mem::replace(&mut slot.lock().await.state, ServerState::Down);
+            if let ServerState::Up(server) = state {
                 server.end().await;
             }
         });
