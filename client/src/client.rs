@@ -246,6 +246,8 @@ impl Client {
         loop {
             let first = match self.first_line(send).await {
                 Err(lost @ LostError::Oversized(_)) => return Err(ClientError::of_lost(lost)),
+                // It may have been accepted: from here on only its key is asked for, never a
+                // one-shot.
                 Err(lost) => return self.again(send, lost).await,
                 Ok((_, received)) if self.says_nothing(&received) => {
                     return self.again(send, LostError::Ended).await;
@@ -255,6 +257,7 @@ impl Client {
             if !is_draining(&first.1) {
                 return Ok(first);
             }
+            // `draining` is the one refusal that says that somebody else may take it.
             let endpoint = match &self.server {
                 Server::Daemon(endpoint) => endpoint,
                 // Whoever answers there next decides by the same rule.

@@ -89,6 +89,8 @@ async fn relay(
         let down = down(&mut reader, decoder, waiting, &output, &asked);
         tokio::pin!(up, down);
         let first = tokio::select! {
+            // A daemon that left ends it, whatever may still be typed. The end of the input
+            // doesn't: answers may be outstanding.
             went = &mut down => Some((went, InputState::Open)),
             () = &mut up => None,
         };
@@ -109,6 +111,7 @@ async fn relay(
         };
     }
     let mut output = output.into_inner();
+    // Each request has its answer, as if the daemon had given it: whoever reads counts them.
     for asked in left {
         if write_line(&mut output, unknown(&asked).as_bytes())
             .await
@@ -250,6 +253,7 @@ fn note_answered(received: &Received, asked: &RefCell<VecDeque<PendingRequest>>)
     }
     let mut asked = asked.borrow_mut();
     let same_id = |one: &PendingRequest| one.id == received.id;
+    // Two may be open under one id, an `abort` under that of its send: the kind tells whose it is.
     let same_kind = |one: &PendingRequest| {
         let answer = RequestKind::named(&one.kind).map(|kind| kind.rules().answer);
         received.kind == "error" || answer == Some(&*received.kind)

@@ -371,6 +371,7 @@ pub fn clipped(text: &str) -> String {
 /// When a file can't be read.
 pub(crate) fn carried(send: &Send) -> io::Result<Send> {
     let mut send = send.clone();
+    // It is where this command stands, and a directory of that name there is another one.
     send.cwd_if_new = None;
     for attachment in &mut send.attachments {
         let Some(path) = attachment.path.take() else {

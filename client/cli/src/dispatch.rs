@@ -152,6 +152,7 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
         }
         for (number, send) in sends.iter_mut().enumerate() {
             let key = || format!("{prefix}-{}", number + 1);
+            // By their place: the same command with the same prefix asks for the same jobs.
             send.idempotency_key.get_or_insert_with(key);
         }
         Ok(sends)

@@ -64,6 +64,7 @@ use agentd_client::{oneshot, relay, signals, stdio};
 /// Runs one command line, from the program's name on.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     // Prompts, answers and tokens are in memory.
+    // First of all: a crash of what comes next must leave no core, either.
     secrecy::hide_memory();
     signals::outlive_large_files();
     let cli = match Cli::try_parse_from(words) {
@@ -100,6 +101,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     let socket = socket.as_deref();
+    // With `sudo` and the home of somebody else they would belong to root, and be no good to them.
     if makes_files(&cli.command)
         && let Some((dir, owner)) = places::foreign_state(&Environment::of_process())
     {
@@ -252,6 +254,7 @@ fn become_agentd(words: impl IntoIterator<Item: AsRef<OsStr>>) -> io::Result<Exi
     let program = oneshot::program();
     let mut command = std::process::Command::new(&program);
     command.args(words);
+    // In our place: its exit code, its terminal and its signals are then its own.
     let error = command.exec();
     output::error(
         &format!("cannot start `{}`: {error}", program.display()),

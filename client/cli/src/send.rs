@@ -90,6 +90,7 @@ pub(super) fn text_of(argument: Option<&str>) -> io::Result<Option<String>> {
     match argument {
         Some("-") => {}
         Some(text) => return Ok(Some(text.to_owned()).filter(|text| !text.trim().is_empty())),
+        // Nobody is asked for a text by a cursor that blinks.
         None if io::stdin().is_terminal() => return Ok(None),
         None => {}
     }
@@ -151,6 +152,8 @@ impl View for TextSink {
                 offset,
                 text,
                 ..
+            // Into a pipe the text goes whole: what was replaced meanwhile can't be taken back
+            // there.
             } if self.terminal => {
                 self.clear();
                 let fresh = self.text.delta(*message, *offset, text);
@@ -177,6 +180,7 @@ impl View for TextSink {
     }
 
     fn tick(&mut self, waited: Duration) {
+        // The text that comes is the better sign of life.
         if self.text.is_empty()
             && let Some(spinner) = &mut self.spinner
         {

@@ -96,6 +96,7 @@ impl Guard {
 
     fn check_host(&self, head: &Parts) -> Result<(), Problem> {
         let given: Vec<_> = head.headers.get_all(header::HOST).iter().collect();
+        // Of two, whoever is in front of us may have believed the other one.
         let [host] = given.as_slice() else {
             let why = format!(
                 "the request has {} `Host` headers, expected one",
@@ -172,6 +173,7 @@ impl Guard {
             *told = why;
         }
         let token = found.map_err(|_| Unreadable)?;
+        // In a time that doesn't tell how much of a guess was right.
         Ok(token.as_bytes().ct_eq(given).into())
     }
 }

@@ -107,6 +107,7 @@ pub(crate) async fn serve(
             });
         }
     }
+    // From now on the system refuses who comes, rather than keeping them waiting for nobody.
     drop(listener);
     tracker.close();
     let _ended_or_late = timeout(ENDS_WITHIN, tracker.wait()).await;

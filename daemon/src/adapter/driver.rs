@@ -377,6 +377,7 @@ fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
     };
     match wire.begin(&prompt, out) {
         Begin::Begun(turn) => wire.driver_mut().turn = Some(turn),
+        // Back to where a cancel finds it.
         Begin::NotYet => wire.driver_mut().waiting = Some(prompt),
         Begin::Failed(failure) => {
             out.push(ended(prompt.turn, Outcome::failed(failure)));

@@ -124,6 +124,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         own_directory,
         config,
     } = options;
+    // Before any lock: where it is says which socket the locks are about.
     let inherited = Inherited::take(&socket)?;
     let socket = inherited.as_ref().map_or(socket, Inherited::path);
     paths::check_socket_length(&socket, here())?;
@@ -172,6 +173,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         alias: alias.map(|path| Alias::new(path, socket.clone())),
         replace,
     };
+    // Its first look makes the alias, which may lie where a disk is slow.
     let keeping = runtime.tracker.spawn(keeper.keep(stop.clone()));
     tracing::info!(
         "agentd {} serves `{}`",
@@ -362,6 +364,7 @@ fn accept(
         next += 1;
         let conn = ConnId(next);
         let (commands, receiver) = mpsc::channel(peer::COMMANDS);
+        // The owner hears of a connection before any request of it can come.
         if arrivals
             .try_send(Arrival {
                 conn,

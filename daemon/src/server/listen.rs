@@ -376,6 +376,7 @@ fn admit(
     let Ok(cred) = stream.peer_cred() else {
         return;
     };
+    // Before a slot is taken: nobody else's connections may use ours up.
     if !is_ours(cred.uid()) {
         unheard.foreign.fetch_add(1, Ordering::Relaxed);
         return;

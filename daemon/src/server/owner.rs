@@ -183,6 +183,7 @@ impl<H: Host> Owner<H> {
             boot_timer.set(self.state.next_boot_deadline());
             tokio::select! {
                 biased;
+                // Before the inbox: a connection is known before its first request.
                 Some(arrival) = self.wires.arrivals.recv() => self.arrived(arrival),
                 // Rare, and before the inbox, which may never be empty.
                 Some(gone) = self.wires.gone.recv() => self.gone(gone),
@@ -272,6 +273,7 @@ impl<H: Host> Owner<H> {
     fn told(&mut self, event: Event) {
         match &event {
             Event::Disconnected { conn } => drop(self.peers.remove(conn)),
+            // One that was started anew meanwhile has another generation, and keeps its channel.
             Event::Exited {
                 worker, generation, ..
             }
@@ -402,6 +404,7 @@ impl<H: Host> Owner<H> {
                     .push(store::StoreCommand::Load { token, query });
             }
             Effect::Recover { instance } => {
+                // Told again while it is under way, it is the same.
                 if !self.recoveries.contains_key(&instance) {
                     self.recoveries.insert(instance.clone(), Recovery::Begun);
                     self.host.end_processes(instance);
@@ -429,6 +432,7 @@ impl<H: Host> Owner<H> {
                 paused,
             } => self.command(worker, generation, ProcessCommand::Pause(paused)),
             Effect::Log(entry) => self.to_log.push(*entry),
+            // What happened under the old level is still judged by it.
             Effect::SetLogLevel(level) => {
                 self.log();
                 self.host.set_log_level(&level);

@@ -275,6 +275,8 @@ impl Peer {
             command = commands.recv(), if ordering && output.has_room() => PeerStep::Ordered(command),
             written = output.write(writer), if output.busy() => PeerStep::Written(written),
             room = inbox.reserve(), if posting => match room {
+                // Only that there is room: what is posted into it `digest` decides, when more may
+                // have come.
                 Ok(_given_back) => PeerStep::Room,
                 Err(_) => PeerStep::OwnerGone,
             },
@@ -345,6 +347,9 @@ impl Peer {
             },
             Item::Last(line) => match self.decode(&line) {
                 Ok(asked) => return Some(asked),
+                // It would have gone on: whoever sent it has to hear that the rest is missing, not
+                // that it can't write JSON. Whose it was can't be told, as its `id` may be in that
+                // rest.
                 Err((_, rejected)) if rejected.code == Code::BadJson && is_fragment(&line) => {
                     (None, truncated("the input ended in the middle of a line"))
                 }
@@ -361,6 +366,7 @@ impl Peer {
         let envelope = Envelope::parse(line)?;
         let id = envelope.id.clone();
         let taken = id.as_ref().is_some_and(|id| self.ledger.is_open(id));
+        // Under the id of a send that isn't answered yet, an `abort` means that send.
         if taken && envelope.kind != "abort" {
             let error = "a request with this `id` is still unanswered on this connection";
             return Err((id, Rejected::new(Code::InvalidRequest, error)));
@@ -398,6 +404,7 @@ impl Peer {
                 self.ledger.told(id, progress);
             }
             ConnCommand::Mark => self.output.mark(),
+            // Stages only go on: a `hello` doesn't keep a connection that is about to end.
             ConnCommand::Keep => self.stage = self.stage.max(Stage::Kept),
             ConnCommand::Finish => self.stage = self.stage.max(Stage::Finishing),
             ConnCommand::Close => self.close(),
@@ -468,6 +475,7 @@ impl Peer {
         }
         let line_due = input
             .began()
+            // What we don't read, as answers pile up, can't be late.
             .filter(|_| self.may_read())
             .map(|at| at + LINE_WITHIN);
         let settled = self.ledger.unanswered() == 0
@@ -476,6 +484,7 @@ impl Peer {
             && !self.output.busy();
         let over = match (self.stage, self.origin) {
             (Stage::Finishing, _) => settled.then(Instant::now),
+            // Whoever said `hello`, or started this process for itself, says when it is over.
             (Stage::Kept, _) | (_, Origin::Stdio) => (settled && input.ended()).then(Instant::now),
             (_, Origin::Socket) => self.bare_end(settled),
         };
@@ -490,6 +499,7 @@ impl Peer {
         if !input.any_line() && !input.ended() {
             return Some(input.opened() + FIRST_LINE_WITHIN);
         }
+        // A subscriber waits for lines that it won't ask for one by one.
         if !settled || self.ledger.subscribed() {
             return None;
         }

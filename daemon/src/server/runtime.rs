@@ -136,6 +136,7 @@ impl Runtime {
     pub fn start(options: StartOptions) -> Result<Self, RuntimeError> {
         let dir = options.state_dir.clone();
         warn_if_remote(&dir);
+        // Before the store: whoever finds our rows there asks whether our lock is held.
         let instance = Instance::create(&dir).map_err(|source| RuntimeError::Instance {
             dir: dir.clone(),
             source,
@@ -153,6 +154,7 @@ impl Runtime {
         for loss in &opened.losses {
             tracing::error!("{loss}");
         }
+        // Before the first worker: what that leaves behind must become ours.
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
@@ -187,6 +189,7 @@ impl Runtime {
         let mut owner = Owner::new(State::new(settings), wires, host, options.started);
         let left = opened.orphans.iter();
         let dead = left.map(|left| left.instance.clone()).collect();
+        // Before the first request, which may be for one of their sessions.
         owner.recover(opened.orphans);
         let context = PeerContext {
             sizes: Arc::new(Sizes::new(dir.clone())),
@@ -265,6 +268,7 @@ impl Teardown {
         self.tracker.close();
         // A peer that takes nothing must not keep the daemon from leaving.
         let _stuck = tokio::time::timeout(Duration::from_secs(2), self.tracker.wait()).await;
+        // Last: what was delivered until now is still noted there.
         store.close(self.writer);
     }
 }
@@ -480,6 +484,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         socket: options.stays,
         nested: options.nested,
         max_workers: agentd_core::limits::MAX_WORKERS,
+        // Two that start in the same moment draw other numbers.
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,
     }

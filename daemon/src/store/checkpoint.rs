@@ -192,8 +192,10 @@ fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
                 written = 0;
             }
             match woken.recv_timeout(PAUSE) {
+                // Somebody commits right now: it is left alone until it pauses.
                 Ok(()) if held - written < MANY => continue,
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                // Closing: what is left in the log is as durable there.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let round = write_back(conn, "PASSIVE");

@@ -79,6 +79,8 @@ pub(super) fn slice(
     if candidates(conn, bound(conn, keep, old)?, day_old, 1)?.is_empty() {
         return Ok(Pruned::All);
     }
+    // With the lock from the start: a reader that turns writer fails if another instance wrote
+    // meanwhile.
     let change = rusqlite::Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let mut count = 0;
     let mut gone = HighestGone::default();

@@ -206,6 +206,7 @@ impl Readers {
         });
         self.shared.staff(&mut state);
         if state.threads == 0 {
+            // Nobody will come for it: the writer reads it instead.
             state.waiting.pop_back();
             return Ok(By::Nobody);
         }
@@ -363,6 +364,7 @@ impl ReadersShared {
         let mut state = lock(&self.state);
         let idle_until = Instant::now() + self.config.limits.idle;
         loop {
+            // One that hung and came back may be one too many: its place was taken meanwhile.
             if state.closing || state.threads - state.hanging > READERS {
                 return None;
             }
@@ -371,6 +373,7 @@ impl ReadersShared {
             if paused.is_none()
                 && let Some(mut asked) = state.waiting.pop_front()
             {
+                // From here on it is the disk's time and not that of whoever was before it.
                 asked.until = now + self.config.limits.answer;
                 state.reads += 1;
                 let number = state.reads;
@@ -430,6 +433,8 @@ impl ReadersShared {
         // From here on it is decided what is seen.
         conn.prepare_cached("SELECT EXISTS (SELECT 1 FROM meta)")?
             .query_row([], |row| row.get::<_, bool>(0))?;
+        // After the moment is fixed: any commit that is seen had begun by now, so none is told too
+        // late.
         let begun = self.config.commits.begun.load(Ordering::SeqCst);
         let loaded = self.config.verify.load(conn, &asked.query);
         conn.prepare_cached("COMMIT")?.execute([])?;

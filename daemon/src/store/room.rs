@@ -84,6 +84,7 @@ impl Room {
         }
         if self.is_short(pages) {
             log.write_all(&[0; PIECE])?;
+            // Now, while nobody waits: left to the next commit, that would wait for it.
             log.sync_data()?;
             self.length += PIECE as u64;
         }

@@ -130,6 +130,7 @@ impl<'a> Search<'a> {
             let mut dead = self.jobs(conn, older)?;
             let younger = match reading {
                 Ok(thread) => thread.join(),
+                // A machine that has no thread left takes longer, and takes over all the same.
                 Err(_no_thread) => Ok(self.jobs(conn, younger)),
             };
             let younger = younger.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -283,6 +284,7 @@ fn take_one(
         "UPDATE jobs SET instance = ?1 WHERE job IN (SELECT value FROM json_each(?2))",
         [ours, &json!(running).to_string()],
     )?;
+    // Nobody is left who could be in doubt about a commit of that instance.
     conn.execute("DELETE FROM meta WHERE key = ?1", [stamp_key(&instance)])?;
     let holders: BTreeSet<String> = holders.into_values().flatten().collect();
     Ok(Recovered {

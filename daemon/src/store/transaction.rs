@@ -74,6 +74,7 @@ fn attempt_with(
         .iter()
         .take(commands)
         .all(|command| matches!(command, StoreCommand::Load { .. } | StoreCommand::Flush));
+    // Who only reads needs no lock, and is not refused one while another instance writes.
     let begin = if reads_only {
         "BEGIN"
     } else {
@@ -239,6 +240,8 @@ fn take_over(
         jobs: Vec::new(),
         holders: Vec::new(),
     };
+    // Asked again here, with the lock held: two hands on one session are worse than a job that
+    // waits.
     if instance == writing.ours || (writing.alive)(instance) != Liveness::Dead {
         tracing::error!(instance, "a living instance was to be taken over");
         return Ok(nothing());

@@ -202,6 +202,7 @@ impl Writing<'_> {
         };
         if !matches!(stored, Stored::Committed(_)) {
             (self.numbers, self.witness) = before;
+            // Some of what was entered since is taken back by the savepoint, and which isn't known.
             self.entered.clear();
             self.conn
                 .prepare_cached("ROLLBACK TO one_commit")?
@@ -348,6 +349,8 @@ impl Writing<'_> {
                 .optional()?;
             if let Some((job, known, session)) = known {
                 let job = JobId(nat(job));
+                // The same key with another request is somebody's mistake: running it would break
+                // the promise of the first, and answering with the first would hide the second.
                 return if known == hash.as_slice() {
                     let session = shown(session);
                     Ok(Written::Duplicate { job, session })
@@ -445,10 +448,12 @@ impl Writing<'_> {
                 Ok((session, ended, row.get(2)?, row.get::<_, i64>(3)?))
             })?;
         if let Some(seq) = ended {
+            // The first end was told: it stays, and whoever asked gets its number.
             tracing::error!(job, seq, "a job that has ended was to end again");
             return Ok(Written::Numbered { seq: nat(seq) });
         }
         let seq = self.numbers.take_seq();
+        // A clock that was set back must not let a job end before it began.
         let at = self.wall_ms.max(accepted_at);
         self.conn
             .prepare_cached(

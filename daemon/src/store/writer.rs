@@ -174,9 +174,11 @@ impl Writer {
         if let Some(trouble) = &mut self.trouble {
             trouble.again = Instant::now();
         }
+        // What is tried from here on is tried for the last time.
         self.release_without_a_sync();
         while !self.queue.is_empty() {
             let before = self.queue.len();
+            // No other commit comes that it could ride on.
             self.lazy_until = Some(Instant::now());
             self.work();
             if self.trouble.is_some() && self.queue.len() >= before {
@@ -231,6 +233,7 @@ impl Writer {
                     if self.config.closing.load(Ordering::Relaxed) {
                         return Gathered::Closing;
                     }
+                    // What there is no room for stays with whoever sends it, and in its order.
                     let again = trouble.again.saturating_duration_since(Instant::now());
                     std::thread::park_timeout(again);
                 }
@@ -385,6 +388,7 @@ impl Writer {
         }
         let Some(attempted) = attempted else { return };
         match attempted {
+            // It is as durable as the files that are open, and follows into the copy of them.
             Attempt::Committed { answers, .. } if displaced => {
                 self.done(commands, answers);
                 self.rescue.lacks_some();
@@ -449,6 +453,7 @@ impl Writer {
         if done.iter().any(delivers) {
             self.config.to_deliver.notify_one();
         }
+        // Begun behind this commit, so that they hold all that was ordered before them.
         let backups: Vec<StoreCommand> = done.iter().filter(is_backup).cloned().collect();
         (self.config.answer)(Answers {
             events: answers,
@@ -484,6 +489,7 @@ impl Writer {
         self.conn = None;
         let conn = schema::reopen(&self.config.path)?;
         (self.config.fault)(Moment::BeforeBegin, &conn)?;
+        // Whoever reads keeps the log from being written back to its end.
         self.config.readers.pause(schema::BUSY);
         let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
         self.config.readers.resume();
@@ -529,6 +535,7 @@ impl Writer {
                 self.recover();
                 self.done(doubt.commands, doubt.answers);
             }
+            // It isn't there and won't come any more: tried again it can't be there twice.
             Ok(false) => {
                 let lost = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
                 self.fail(&rusqlite::Error::SqliteFailure(lost, None));

@@ -69,6 +69,7 @@ pub async fn watch(config: DeliveryConfig) {
     loop {
         tokio::select! {
             biased;
+            // First, so that an end which comes with the stop is still looked at.
             () = config.due.notified() => {}
             () = config.stop.cancelled() => return,
         }
@@ -76,6 +77,7 @@ pub async fn watch(config: DeliveryConfig) {
             break;
         }
     }
+    // The bell that was just heard is for the thread.
     config.due.notify_one();
     let (running, ended) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new()
@@ -221,6 +223,8 @@ impl Deliverer {
                 .store
                 .record_attempts(self.attempts.clone())
                 .await;
+            // Before anything new is sent: one that isn't noted would be due at once, again and
+            // again.
             recorded.map_err(|why| (why, STORE_AGAIN))?;
             self.attempts.clear();
         }
@@ -329,6 +333,7 @@ impl Deliverer {
             self.left_alone.insert(one.host.clone(), until);
         }
         let (made, created_ms) = (one.attempts + 1, one.created_ms);
+        // By the clock of its end: the receiver may have taken its time.
         let outcome = schedule::outcome(&one.id, made, ended.verdict, created_ms, at_ms);
         let outcome = match outcome {
             // Who tries waits for the answer.

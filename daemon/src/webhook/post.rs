@@ -117,11 +117,14 @@ impl Poster {
         };
         let client = builder
             .user_agent(concat!("agentd/", env!("CARGO_PKG_VERSION")))
+            // Where that leads was checked by nobody.
             .redirect(Policy::none())
             .no_proxy()
             .no_gzip()
             .referer(false)
             .dns_resolver(Arc::new(checked))
+            // Each attempt is looked up and checked anew; over a kept connection it would be
+            // neither.
             .pool_max_idle_per_host(0)
             .build()?;
         Ok(kept.get_or_init(|| client))
@@ -154,6 +157,7 @@ impl Poster {
         let url = Url::parse(&due.url).map_err(|_none| PostResult::failed("its URL is none"))?;
         let reach = endpoint.reach();
         // A name is checked when it is looked up, an address never is.
+        // The configuration may have changed since it was allowed.
         literal(&url, reach).map_err(|why| PostResult::failed(format!("its URL {why}")))?;
         let client = self.client(reach, url.scheme() == "https");
         let client = client.map_err(|error| PostResult::failed(said(error)))?;

@@ -87,6 +87,7 @@ pub(super) async fn live(
     }
     let leader = pump(&mut voice, &mut pipes, leader, &mut commands, &inbox, fetch).await;
     let exit = leader.clear().await;
+    // Behind the end of all who could write there: then there is an end to be read to.
     drain(&mut voice, &mut pipes, &inbox).await;
     if let Some(unready) = unready.filter(|_| !voice.was_ready() && !pipes.dismissed) {
         // What follows from its end depends on the answer, unless somebody wants to be rid of it.

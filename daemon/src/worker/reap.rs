@@ -225,6 +225,8 @@ impl Leader {
         }
         let reaped = {
             let mut leaders = leaders();
+            // Under one lock with the next line: once it is reaped, its number may be that of a new
+            // child.
             let reaped = self.child.try_wait();
             leaders.remove(&self.pid.as_raw());
             reaped

@@ -224,6 +224,8 @@ async fn attempt(
             program.enter(channel)
         })?;
         let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
+        // Known and written down before it may go on: should we be killed in between, the next
+        // agentd finds it, and its end is never taken for an orphan's.
         reap::is_leader(pid);
         let child = Some(child);
         let entering = Entering {
@@ -280,6 +282,7 @@ fn command(plan: &Plan, group: Option<&Group>) -> std::process::Command {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // A group of its own, so that one signal reaches all that it starts.
         .process_group(0);
     if let Some(limit) = plan.file_limit {
         restore(&mut command, limit);

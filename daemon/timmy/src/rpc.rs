@@ -288,6 +288,7 @@ impl Service {
 
     fn start(&mut self, id: Option<Id>, send: Send, body: &str) -> Result<(), Rejected> {
         let echoes = request::is_for_echo(&self.default, &send)?;
+        // What can't be played is refused before it takes anybody's place.
         let sent = request::sent(&self.default, &send, body)?;
         self.admit(id.as_ref())?;
         let cancel = CancellationToken::new();
@@ -342,6 +343,7 @@ impl Service {
                 opened: &opened,
             };
             let played = AssertUnwindSafe(agent.play(sent, control)).catch_unwind();
+            // A bug in a tool or a wire ends its own turn; the others of this process go on.
             if played.await.is_err() {
                 inbox.refuse(&line).await;
                 died(&line).await;

@@ -169,6 +169,7 @@ impl Agent {
             let tools = self.env.tools(toolsets, &sent.cwd).await?;
             Ok::<_, Refused>((plan, tools))
         };
+        // Servers of tools may take long to start: an abort and the turn's own time count already.
         let asked = tokio::select! {
             asked = asked => asked,
             () = control.cancel.cancelled() => return before(&Ending::Cancelled, &control).await,
@@ -185,6 +186,7 @@ impl Agent {
                 return rejected(&refused.rejected, &control).await;
             }
         };
+        // Before there is a session: a refused turn leaves none behind.
         if let Some(why) = untaken(&plan, &sent.attached) {
             return rejected(&why, &control).await;
         }

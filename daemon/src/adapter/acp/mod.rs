@@ -221,6 +221,7 @@ impl Acp {
             return;
         };
         let result = match (record.object("error"), record.object("result")) {
+            // Some agents end a cancelled prompt by an error, and not by `cancelled`.
             (Some(_), _) if turn.state.is_cancelled() => Ok(Stop::Cancelled),
             (Some(error), _) => Err(self.failure(&error)),
             (None, Some(result)) => self.stop(&turn, &result, out),
@@ -281,6 +282,7 @@ impl Acp {
         let usual = self.usual.as_ref();
         let model = match (&prompt.model, provider, usual) {
             (Some(model), _, _) => model,
+            // The turn before may have pinned another one, which the agent keeps.
             (None, None, _) => return Ok(usual.and_then(|usual| self.offer.usual_model(usual))),
             (None, Some(_), Some(usual)) => usual,
             (None, Some(provider), None) => {
@@ -334,6 +336,8 @@ impl Acp {
             return;
         };
         let needs = |prompt: &mut Box<Prompt>| prompt.turn == turn;
+        // Unless it was cancelled meanwhile: then it has ended, and whoever waits now is another
+        // turn.
         if self.driver.waiting.take_if(needs).is_some() {
             self.next = Next::default();
             let failure = self.failure(&error);
@@ -371,6 +375,7 @@ impl Wire for Acp {
     fn too_long(&self, beginning: &[u8]) -> Option<Value> {
         let id = json!(self.driver.turn.as_ref()?.id);
         let error = json!({"code": -32603, "message": TOO_LONG});
+        // A request of the agent's may have the same number: only an answer ends the turn.
         let is_answer = beginning.windows(8).any(|name| name == br#""result""#);
         (is_answer && shows(beginning, "id", &id))
             .then(|| json!({"jsonrpc": "2.0", "id": id, "error": error}))
@@ -412,6 +417,8 @@ impl Wire for Acp {
                 return Begin::Failed(failure);
             }
         }
+        // Not in the handshake: a spare process belongs to no session of ours before its first
+        // turn.
         if self.loads && !std::mem::replace(&mut self.told, true) {
             let native = session.clone();
             out.push(WorkerEvent::SessionNamed { native });

@@ -226,6 +226,8 @@ impl Turn {
         let name = seen.call.clone().unwrap_or_default();
         let known = self.calls.contains_key(&name);
         let room = self.calls.len() < OPEN_CALLS;
+        // From here on a call that isn't followed may be one that has begun: it must not begin
+        // twice.
         self.full |= !known && !room;
         let followed = known || (room && (announced || !self.full));
         let mut spare = Call::default();

@@ -86,6 +86,7 @@ impl Claude {
 
     /// Is there a turn, and does what is said now belong to it?
     fn is_ours(&self) -> bool {
+        // One that doesn't tell where its messages are begins with them: all it says is the turn's.
         let ours = |turn: &super::Turn| !turn.queued && (turn.started || !self.tells);
         self.driver.turn.as_ref().is_some_and(ours)
     }
@@ -160,6 +161,7 @@ impl Claude {
         if turn.id == id {
             self.tells = true;
             match state.as_str() {
+                // Told late of one that runs, it would take its lines for somebody else's.
                 "queued" => turn.queued = !turn.started,
                 "started" => (turn.queued, turn.started) = (false, true),
                 _ if lost && !turn.state.begun => {
@@ -193,6 +195,7 @@ impl Claude {
             return summarise(compaction, kind, line);
         }
         if !self.begin() {
+            // What it repeats of our own words is no sign of a run that nobody asked for.
             if kind != "user" {
                 out.stray(bytes);
             }
@@ -290,6 +293,7 @@ impl Claude {
                 replaces_last: std::mem::take(&mut turn.open),
             });
         }
+        // All of it was told piece by piece.
         if turn.streamed {
             return;
         }

@@ -42,6 +42,7 @@ impl Claude {
         let names: Vec<String> = self.driver.steers.sent().map(str::to_owned).collect();
         for id in names {
             let request = json!({"message_uuid": id});
+            // Otherwise the run that it begins would follow the one that was just aborted.
             self.request(request, "cancel_async_message", out);
         }
         self.driver.steers.close_all(out);

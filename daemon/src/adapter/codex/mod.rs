@@ -218,6 +218,8 @@ impl Codex {
                 .toolsets
                 .as_deref()
                 .and_then(|asked| TOOLSETS.group(asked)?.own),
+            // Codex tells the sum of the whole thread: counted from 0, the first turn of a resumed
+            // one would have used the tokens of all before it.
             total: spawn.resume.is_none().then(Usage::default),
             ..Self::default()
         }
@@ -276,6 +278,7 @@ impl Codex {
             None => "thread/start",
         };
         self.request(Asked::Open, method, &params, out);
+        // Another provider has a key of its own: whether somebody is logged in says nothing of it.
         if !self.pinned {
             let params = json!({"refreshToken": false});
             let asked = json!({"id": ACCOUNT, "method": "account/read", "params": params});

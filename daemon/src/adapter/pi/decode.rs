@@ -227,6 +227,7 @@ impl Pi {
             return;
         };
         if !record.is_true("success") {
+            // Of one whose run has begun pi says by `agent_end` how it went.
             if !turn.state.begun {
                 let error = record.string("error").unwrap_or_default();
                 let outcome = match turn.state.is_cancelled() {

@@ -100,6 +100,7 @@ impl Writer {
         let new = || schema::free_name(path, RESCUED);
         let copy = self.rescue.copy.get_or_insert_with(new);
         let made = room_for(copy).and_then(|()| {
+            // Under another name until it is whole: half a copy must not look like one.
             let partial = schema::beside(copy, ".new");
             backup::write_same(conn, &partial)?;
             fs::rename(&partial, &*copy).map_err(|error| error.to_string())

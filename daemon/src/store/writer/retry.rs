@@ -88,6 +88,7 @@ impl Writer {
     }
 
     pub(super) fn note(&mut self, code: Code, why: String) {
+        // It is tried each second: only what has changed is news.
         if self.trouble.as_ref().is_none_or(|now| now.why != why) {
             tracing::error!(why, "the store can't be written");
             let trouble = Some(why.clone());

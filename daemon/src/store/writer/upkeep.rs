@@ -128,6 +128,7 @@ impl Writer {
 
     pub(super) fn write_back(&mut self) {
         let Some(conn) = &self.conn else { return };
+        // While others wait, writing back would cost them a second sync.
         let is_quiet = self.queue.is_empty();
         let length = (self.checkpoints).after_commit(conn, &self.config, is_quiet);
         if length == Length::TooLong {

@@ -156,6 +156,7 @@ impl Policy {
                 let one = &from[0];
                 (&other.provider, &other.model, &other.url) == (&one.provider, &one.model, &one.url)
             };
+            // Asked a second time in one turn it would fail in the same way.
             if before.iter().any(same) {
                 from[0].standing = Standing::Gone(Class::Unknown);
                 repeated.push(at);
@@ -216,6 +217,7 @@ impl Policy {
         let wait = wait(failed, self.failures);
         // Who was silent for long would be so again.
         let is_silent = failed.class == Class::Timeout && failed.took > WAIT_BESIDE_HEALTHY;
+        // While another one could answer, waiting is worth a few seconds only.
         let beside_healthy = !is_silent && self.waited + wait <= WAIT_BESIDE_HEALTHY;
         let fits = wait <= LONGEST_WAIT
             && self.in_time(now + wait)
@@ -249,6 +251,8 @@ impl Policy {
             let known = matches!(entry.standing, Standing::NoKey | Standing::Gone(_));
             if (at == left || whole) && !known {
                 entry.standing = match cools {
+                    // What concerns the whole provider, such as a bill, isn't over within this
+                    // turn.
                     Some(time) if !whole => Standing::Cooling(now + time, class),
                     _ => Standing::Gone(class),
                 };
@@ -336,6 +340,7 @@ impl Policy {
     }
 
     fn refused(&mut self, now: Duration, effects: Effects) -> Verdict {
+        // Once, and only while nothing was changed: another model would begin the same work again.
         let may = self.on_refusal == OnRefusal::Next && !self.refused && effects == Effects::None;
         match self.healthy_after(now) {
             Some(_) if may => {
@@ -352,6 +357,7 @@ impl Policy {
             return Verdict::only(Next::Compact(self.current));
         }
         let window = |entry: &Entry| entry.window.unwrap_or(UNKNOWN_WINDOW);
+        // Shortened as far as it goes: only a larger window helps now.
         let full = window(&self.entries[self.current]);
         let mut passed = Vec::new();
         for at in self.current + 1..self.entries.len() {
@@ -404,6 +410,7 @@ const fn retries(class: Class) -> u32 {
 /// How long the same model is left alone before its next try.
 fn wait(failed: &Failed, failures: u32) -> Duration {
     let wait = FIRST_WAIT * 2_u32.saturating_pow(failures.min(8));
+    // A quarter shorter or longer, so that many who were refused together don't come back together.
     let wait = wait.mul_f64(0.75 + failed.jitter.clamp(0.0, 1.0) / 2.0);
     wait.max(failed.retry_after.unwrap_or_default())
 }

@@ -233,6 +233,7 @@ impl Store {
                 for (id, native) in
                     rows::old(conn, before, bytes, FORGOTTEN_AT_ONCE).map_err(failed)?
                 {
+                    // Somebody has it open, and so uses it.
                     let Ok(open) = lock(&locks, &directory, id) else {
                         continue;
                     };
@@ -256,6 +257,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
         let work: StoreTask = Box::new(move |conn| {
+            // Without the file every job is told so, and none is left waiting.
             let done = match conn {
                 Ok(conn) => apart(conn, job),
                 Err(why) => Err(why.clone()),
@@ -401,6 +403,7 @@ fn commit(directory: &Path, conn: &mut Connection, work: Vec<StoreTask>) {
             return;
         }
     };
+    // All are told after the commit, and the same: what one of them did wrong it alone is told.
     let told: Vec<AfterCommit> = work.into_iter().map(|one| one(Ok(&transaction))).collect();
     let committed = transaction.commit().map_err(|why| failed(directory, &why));
     for tell in told {

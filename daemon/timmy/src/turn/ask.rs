@@ -111,6 +111,7 @@ impl Turn<'_> {
                 self.policy.answered();
                 self.rested(&request.target).await;
             }
+            // What was shown of it is replaced by the next try, and never remembered.
             Err(_) => self.messages.abandon(),
         }
         Ok(answered)
@@ -123,6 +124,7 @@ impl Turn<'_> {
         audience: Audience,
     ) -> Result<Result<Reply, Trouble>, Ending> {
         self.has_requests_left()?;
+        // Before it is sent: one that fails has cost its place, too.
         self.report.requests += 1;
         let env = self.context.env;
         let started = env.wall_ms();
@@ -213,6 +215,7 @@ impl Turn<'_> {
                 }
             }
         };
+        // What was said before the end was seen belongs to the answer.
         while let Ok(piece) = pieces.try_recv() {
             heard = heard.and(&piece);
             if audience == Audience::Everybody {

@@ -178,6 +178,8 @@ impl<'a> Turn<'a> {
             tokio::select! {
                 ending = &mut play => ending,
                 () = over(started, deadline) => {
+                    // Played to its end all the same: tools have to be ended, and what was said be
+                    // kept.
                     cancel.cancel();
                     match play.await {
                         Ending::Cancelled => Ending::TimedOut,
@@ -208,11 +210,14 @@ impl<'a> Turn<'a> {
                     return ending;
                 }
                 cut = if stop == Stop::MaxTokens { cut + 1 } else { 0 };
+                // A model that begins the same long call again and again would use up the turn.
                 if cut > CUT_CALLS {
                     return Ending::MaxTokens;
                 }
                 continue;
             }
+            // A word that came during the last reply is answered in this turn: its sender was told
+            // so.
             if self.context.inbox.close_if_empty()
                 || self.report.requests >= self.context.plan.requests
             {
@@ -250,6 +255,7 @@ impl<'a> Turn<'a> {
         let said = reply.message;
         self.messages.finish(&said.text, self.context.line).await;
         let tokens = reply.usage.input + reply.usage.output;
+        // Some providers count nothing: then it is guessed, which 0 would not be.
         let counted = Some(tokens).filter(|tokens| *tokens > 0);
         let message = Message::Assistant(said.clone());
         self.session.append_counted(message, counted).await?;
@@ -265,6 +271,7 @@ impl<'a> Turn<'a> {
         let said = words.iter().map(|word| Message::user(word.text.as_str()));
         let said = said.collect();
         if let Err(why) = self.session.append(said).await {
+            // They are in no history: whoever said them must not believe that the model knows them.
             inbox::too_late(words, self.context.line).await;
             return Err(why);
         }

@@ -204,7 +204,9 @@ pub(super) async fn until_end(
     }
     // Nobody has waited for it yet, so its number is still its own.
     if let Some(pid) = pid {
+        // The group first: a command that tidies up may wait for its children.
         let _is_gone = killpg(pid, Signal::SIGTERM);
+        // It may have left that group, and then has heard nothing.
         if getpgid(Some(pid)) != Ok(pid) {
             let _is_gone = kill(pid, Signal::SIGTERM);
         }
@@ -256,6 +258,7 @@ async fn sweep() -> Rest {
         let found = descend::descendants();
         let mut is_new = false;
         for process in &found {
+            // Parents first: who is killed before it can fork leaves less to find.
             process.kill();
             is_new |= killed.insert(process.pid);
         }
@@ -331,6 +334,7 @@ mod descend {
         }
 
         pub(super) fn kill(self) {
+            // Between the look and this its number may have become another's.
             let now = Self::read(self.pid);
             if now.is_some_and(|now| now.started == self.started) {
                 let _is_gone = kill(Pid::from_raw(self.pid), Signal::SIGKILL);

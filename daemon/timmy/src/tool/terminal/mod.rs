@@ -191,6 +191,7 @@ impl Bash {
                 Leave::Everything(Why::Allowed),
                 "run a command outside of the sandbox".to_owned(),
             ),
+            // Nobody is asked to do without a sandbox that is there again in a moment.
             (false, Err(Unavailable::Passing(why))) => {
                 return Err(format!("the command was not run: {why}"));
             }
@@ -241,6 +242,7 @@ impl Bash {
             .run_once(command, leave, is_alone, within, around)
             .await?;
         if run.report.not_alone.is_some() {
+            // Asked once: the next command begins without the try.
             self.may_be_alone.store(false, Ordering::Relaxed);
             is_alone = false;
             run = self
@@ -275,6 +277,7 @@ impl Bash {
         // The keeper sees this, and so it does when timmy is killed.
         drop(alive);
         let ending = over(&mut keeper, &mut heard, &mut output);
+        // The keeper gives the command its grace, and has its own time to hunt what is left.
         let is_left = tokio::time::timeout(GRACE + KEEPER_WITHIN, ending).await;
         let is_left = !matches!(is_left, Ok(Ok(_)));
         // What was said last is still there; who else may say something isn't waited for.
