@@ -148,6 +148,8 @@ impl<V: View> Running<'_, V> {
                 Ok(None) => return Ok(TurnOutcome::Left),
                 Err(error) => return Ok(TurnOutcome::Failed(error)),
             };
+            // A daemon that was stopping may have been followed by a run without one, and whoever
+            // reads has to know that.
             if !alone_before {
                 tell_fallback(&self.client);
                 self.stops.hear_more(&self.client)?;
@@ -203,6 +205,7 @@ impl<V: View> Running<'_, V> {
     /// Its lines, as long as the conversation lasts.
     async fn lines(&mut self, id: u64, first: Received) -> io::Result<ConversationEnd> {
         self.job = job_of(&first).or(self.job);
+        // Wished for before there was a job that an abort could name.
         if self.abort == Interrupted::Yes && !first.ends_turn() {
             ask_abort(&mut self.client, self.job).await;
         }

@@ -103,6 +103,8 @@ impl Spool {
         }
         let device = key::random()?;
         let written = self.write(device.as_bytes())?;
+        // A link is made or it isn't: two that begin at once have one name for this machine in the
+        // end.
         let linked = std::fs::hard_link(&written, &path);
         let _left = std::fs::remove_file(&written);
         match linked {
@@ -141,6 +143,7 @@ impl Spool {
                 .map_or(0, |last| last.saturating_add(1))
                 .max(now_ms().unsigned_abs());
             let name = format!("{number:0DIGITS$}");
+            // Whole under its number at once, and never over another one's.
             match std::fs::hard_link(written, new.join(&name)) {
                 Ok(()) => return sync(&new).map(|()| Name(name)),
                 Err(why) if why.kind() == ErrorKind::AlreadyExists => {}

@@ -355,6 +355,7 @@ fn compact<W: Wire>(wire: &mut W, instructions: Option<&str>, out: &mut Out<'_>)
 
 /// Writes what had to wait, as far as it may be written now.
 fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
+    // The abort first: a run that is cancelled gets no more words.
     if let Some(state) = wire.driver_mut().state()
         && state.begun
         && state.abort == Abort::Held

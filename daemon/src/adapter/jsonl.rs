@@ -214,6 +214,8 @@ impl Jsonl {
             },
             "message_end" => self.ended(turn, outcome(Ok(stop(line)), line)),
             "error" => self.ended(turn, outcome(Err(failure(line)), line)),
+            // The daemon has said so itself: for its sender the turn began before this worker heard
+            // of it.
             "accepted" | "running" => return None,
             _ => return self.unknown.said("the worker", kind, Some(turn)),
         })

@@ -101,6 +101,7 @@ pub(super) fn process(pid: Pid) -> Option<Process> {
 }
 
 fn parse(pid: Pid, stat: &str) -> Option<Process> {
+    // The name before it may hold anything, parentheses and spaces too.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");

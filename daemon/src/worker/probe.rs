@@ -68,6 +68,7 @@ pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
                     NoAnswer::Unclear(why)
                 }
             })?;
+    // One that asks something gets an end, and no answer that would be waited for.
     drop(child.stdin.take());
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let unclear = |why: &str| NoAnswer::Unclear(why.to_owned());
@@ -79,6 +80,7 @@ pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
             return Ok(());
         };
         let read = tokio::select! {
+            // Its end is enough: what it started may hold the pipes for long.
             () = leader.dead() => return Ok(()),
             read = read(&mut stdout, &mut stderr, &mut printed) => read,
         };

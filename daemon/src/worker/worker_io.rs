@@ -160,6 +160,7 @@ impl WorkerIo {
         }
         let tail = self.tail.text();
         let last_words = match &self.stuck {
+            // Its own last words first: they may say why it hung.
             Some(why) => format!("{tail}agentd ended it: {why}"),
             None => tail.clone(),
         };

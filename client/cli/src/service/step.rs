@@ -96,6 +96,8 @@ impl Failed {
 /// removes is somebody else's.
 pub(super) fn perform(steps: &[Step], mode: Mode) -> Result<(), Failed> {
     for step in steps {
+        // Before the first step: half an installation, stopped by a file of somebody else, would be
+        // neither the old one nor the new one.
         if let Step::Write { path, .. } | Step::Remove(path) = step {
             ours(path)?;
         }
@@ -154,6 +156,8 @@ fn perform_one(step: &Step) -> Result<(), Failed> {
             let kept = to_keep(path).map_err(Failed::of(path))?;
             if let Some(kept) = &kept {
                 let before = fs::read(path).map_err(Failed::of(path))?;
+                // The copy first: killed in between, what was changed by hand is there twice and
+                // never gone.
                 write(kept, &before).map_err(Failed::of(kept))?;
             }
             write(path, sealed(path, text).as_bytes()).map_err(Failed::of(path))?;
@@ -281,6 +285,7 @@ fn output_within(command: &mut Command, within: Duration) -> io::Result<Option<O
     let child = piped.stdin(Stdio::null()).spawn()?;
     let pid = child.id();
     let (sender, ended) = mpsc::sync_channel(1);
+    // Read while it is waited for: one that prints much would fill its pipe, and never end.
     std::thread::spawn(move || sender.send(child.wait_with_output()));
     if let Ok(output) = ended.recv_timeout(within) {
         return output.map(Some);
@@ -299,6 +304,7 @@ fn leads(path: &Path, target: &Path) -> bool {
 fn is_dead_socket(path: &Path) -> bool {
     let is_socket = |found: fs::Metadata| found.file_type().is_socket();
     let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    // Only a refusal says that nobody listens: a full queue is somebody's.
     fs::symlink_metadata(path).is_ok_and(is_socket) && UnixStream::connect(path).is_err_and(refused)
 }
 

@@ -200,6 +200,7 @@ fn refuse_reserved(all: &Fields<'_>) -> Result<(), Rejected> {
 }
 
 fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected> {
+    // Read twice: with their types, and by their names alone, to tell which of these nobody knows.
     let mut send: Send = fields(body)?;
     let all: Fields<'_> = fields(body)?;
     refuse_reserved(&all)?;
@@ -222,6 +223,7 @@ fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected
         return Err(Rejected::new(Code::Unsupported, error));
     }
     check_send(&send)?;
+    // A bare prompt without a `type` is from `nc` or a script, which wants the ends only.
     send.stream.get_or_insert(typed);
     Ok((send, ignored))
 }

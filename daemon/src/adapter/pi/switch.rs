@@ -53,6 +53,8 @@ impl Pi {
         if to.thinking.is_some() && (other_model || to.thinking != self.asked.thinking) {
             steps.push(("set_thinking_level", json!({"level": to.thinking})));
         }
+        // pi has no word for its own usual level: only a process that was started without one has
+        // it.
         if to.thinking.is_none() && self.asked.thinking.is_some() {
             return None;
         }
@@ -79,6 +81,8 @@ impl Pi {
         };
         if !record.is_true("success") {
             out.push(WorkerEvent::Switched(false));
+        // The last answer is the state: what is taken over is what pi has, and not what was asked
+        // for.
         } else if rest.is_empty() {
             self.asked = to;
             self.state(record, out);
