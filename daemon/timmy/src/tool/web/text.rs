@@ -1,186 +1,76 @@
 //! The text of a page.
 //!
-//! Owns what is left of HTML when a model is to read it: words, links and the shape of lists. A
-//! page is never more than looked at once from beginning to end. Must not know where it is from.
+//! Owns what is left of HTML when a model is to read it: words, links and the shape of lists and tables.
+//! What is a tag, a comment or an entity says `html5gum`, as a browser would. It looks at each byte
+//! once and builds no tree, so no page is too deep. Must not know where the page is from.
+
+use html5gum::{DefaultEmitter, StartTag, Token, Tokenizer};
 
 /// What isn't there to be read.
-const HIDDEN: &[&str] = &[
-    "script", "style", "template", "svg", "noscript", "iframe", "object",
-];
+const HIDDEN: &str = "script style template svg noscript iframe object";
 /// Elements that stand on lines of their own.
-const BLOCKS: &[&str] = &[
-    "address",
-    "article",
-    "aside",
-    "blockquote",
-    "body",
-    "dd",
-    "div",
-    "dl",
-    "dt",
-    "fieldset",
-    "figure",
-    "footer",
-    "form",
-    "header",
-    "hr",
-    "html",
-    "main",
-    "nav",
-    "ol",
-    "option",
-    "p",
-    "pre",
-    "section",
-    "table",
-    "title",
-    "tr",
-    "ul",
-];
-const HEADINGS: &[&str] = &["h1", "h2", "h3", "h4", "h5", "h6"];
+const BLOCKS: &str = "address article aside blockquote body dd div dl dt fieldset figure footer form \
+    header hr html main nav option p section table title";
 /// Ends of lines after one another.
 const MOST_EMPTY: usize = 2;
 /// A link's address is told up to here.
 const MOST_LINK: usize = 300;
-/// An entity's name is no longer.
-const MOST_ENTITY: usize = 10;
-const ENTITIES: &[(&str, &str)] = &[
-    ("amp", "&"),
-    ("apos", "'"),
-    ("bull", "•"),
-    ("copy", "©"),
-    ("gt", ">"),
-    ("hellip", "…"),
-    ("laquo", "«"),
-    ("ldquo", "“"),
-    ("lsquo", "‘"),
-    ("lt", "<"),
-    ("mdash", "—"),
-    ("middot", "·"),
-    ("nbsp", " "),
-    ("ndash", "–"),
-    ("quot", "\""),
-    ("raquo", "»"),
-    ("rdquo", "”"),
-    ("rsquo", "’"),
-];
+/// A list within as many others is told at the same place.
+const MOST_DEPTH: usize = 4;
 
 /// The text of some HTML.
 pub(super) fn of(html: &str) -> String {
+    let mut emitter = DefaultEmitter::default();
+    // What stands in a script, a style or a title is no tag.
+    emitter.naively_switch_states(true);
     let mut page = HtmlText::default();
-    let mut rest = html;
-    while let Some(at) = rest.find('<') {
-        page.words(&rest[..at]);
-        rest = &rest[at..];
-        rest = if let Some(comment) = rest.strip_prefix("<!--") {
-            after(comment, "-->")
-        } else if let Some(tag) = Tag::read(rest) {
-            let behind = &rest[tag.length..];
-            if HIDDEN.contains(&tag.name.as_str()) && !tag.closes {
-                after_element(behind, &tag.name)
-            } else {
-                page.tag(&tag);
-                behind
+    for token in Tokenizer::new_with_emitter(html, emitter).flatten() {
+        match token {
+            Token::StartTag(tag) => page.begins(&tag),
+            Token::EndTag(tag) => page.ends(&tag.name),
+            Token::String(words) if page.hidden.is_none() => {
+                page.words(&String::from_utf8_lossy(&words));
             }
-        } else {
-            // A `<` that is only one.
-            page.words("<");
-            &rest[1..]
-        };
+            _ => {}
+        }
     }
-    page.words(rest);
     page.text.trim().to_owned()
 }
 
-fn after<'a>(text: &'a str, end: &str) -> &'a str {
-    text.find(end).map_or("", |at| &text[at + end.len()..])
-}
-
-/// What comes behind an element that isn't shown; its end tag is looked for in any case.
-fn after_element<'a>(text: &'a str, name: &str) -> &'a str {
-    let mut rest = text;
-    while let Some(at) = rest.find("</") {
-        rest = &rest[at + 2..];
-        let found = rest.as_bytes().get(..name.len());
-        if found.is_some_and(|found| found.eq_ignore_ascii_case(name.as_bytes())) {
-            return after(rest, ">");
-        }
-    }
-    ""
-}
-
-struct Tag {
-    name: String,
-    closes: bool,
-    link: Option<String>,
-    /// From `<` to `>`.
-    length: usize,
-}
-
-impl Tag {
-    fn read(text: &str) -> Option<Self> {
-        let inner = text.strip_prefix('<')?;
-        let closes = inner.starts_with('/');
-        let named = inner.strip_prefix('/').unwrap_or(inner);
-        let begins = |c: char| c.is_ascii_alphabetic() || c == '!' || c == '?';
-        named.starts_with(begins).then_some(())?;
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "!?-:".contains(c);
-        let name_end = named.find(|c| !is_name(c)).unwrap_or(named.len());
-        let attributes = &named[name_end..];
-        // A `>` within quotes doesn't end it.
-        let mut quote = None;
-        let mut last = ' ';
-        let end = attributes.char_indices().find(|(_, c)| {
-            match quote {
-                Some(open) if open == *c => quote = None,
-                None if last == '=' && matches!(c, '"' | '\'') => quote = Some(*c),
-                _ => {}
-            }
-            if !c.is_whitespace() {
-                last = *c;
-            }
-            quote.is_none() && *c == '>'
-        });
-        let before = text.len() - attributes.len();
-        let end = end.map(|(at, _)| at);
-        let name = named[..name_end].to_ascii_lowercase();
-        let within = &attributes[..end.unwrap_or(attributes.len())];
-        let link = (name == "a" && !closes).then(|| link(within)).flatten();
-        Some(Self {
-            name,
-            closes,
-            link,
-            length: end.map_or(text.len(), |end| before + end + 1),
-        })
-    }
-}
-
-fn link(attributes: &str) -> Option<String> {
-    let at = attributes.to_ascii_lowercase().find("href=")? + "href=".len();
-    let value = &attributes[at..];
-    let value = match value.chars().next()? {
-        quote @ ('"' | '\'') => value[1..].split(quote).next()?,
-        _ => value.split_ascii_whitespace().next()?,
-    };
-    let is_of_use =
-        !value.starts_with('#') && !value.to_ascii_lowercase().starts_with("javascript:");
+fn link(tag: &StartTag<()>) -> Option<String> {
+    let value = tag.attributes.get(b"href".as_slice())?;
+    let value = String::from_utf8_lossy(value);
+    let value = value.trim();
+    let scheme = value.split(':').next().unwrap_or_default();
+    let is_of_use = !value.starts_with('#') && !scheme.eq_ignore_ascii_case("javascript");
     let end = value.floor_char_boundary(MOST_LINK);
-    (is_of_use && !value.is_empty()).then(|| decoded(&value[..end]))
+    (is_of_use && !value.is_empty()).then(|| value[..end].to_owned())
+}
+
+fn is_one_of(names: &str, name: &[u8]) -> bool {
+    names.split(' ').any(|one| one.as_bytes() == name)
 }
 
 #[derive(Default)]
 struct HtmlText {
     text: String,
+    /// In what isn't shown, and how often it was begun.
+    hidden: Option<(Vec<u8>, usize)>,
     /// How deep in `pre`, where white space counts.
     kept_as_is: usize,
     link: Option<String>,
+    /// The lists around, and the next number in those that have any.
+    lists: Vec<Option<u64>>,
+    /// Of this row.
+    cells: usize,
+    /// Where the last sign of an item or a heading ends: what comes first in it stays beside it.
+    sign: usize,
 }
 
 impl HtmlText {
-    fn words(&mut self, html: &str) {
-        let text = decoded(html);
+    fn words(&mut self, text: &str) {
         if self.kept_as_is > 0 {
-            self.text.push_str(&text);
+            self.text.push_str(text);
             return;
         }
         if text.starts_with(char::is_whitespace) {
@@ -216,74 +106,100 @@ impl HtmlText {
         }
     }
 
-    fn tag(&mut self, tag: &Tag) {
-        match (tag.name.as_str(), tag.closes) {
-            ("br", _) => self.text.push('\n'),
-            ("li", false) => {
-                self.lines(1);
-                self.text.push_str("- ");
+    fn begins(&mut self, tag: &StartTag<()>) {
+        let name = tag.name.as_slice();
+        if let Some((hidden, depth)) = &mut self.hidden {
+            *depth += usize::from(hidden == name);
+            return;
+        }
+        match name {
+            // Only what isn't HTML may be over at once.
+            b"svg" if tag.self_closing => {}
+            name if is_one_of(HIDDEN, name) => self.hidden = Some((name.to_owned(), 1)),
+            b"br" => self.text.push('\n'),
+            b"a" => self.link = link(tag),
+            b"h1" | b"h2" | b"h3" | b"h4" | b"h5" | b"h6" => {
+                self.lines(2);
+                self.sign("# ");
             }
-            ("li", true) => self.lines(1),
-            ("td" | "th", true) => self.text.push('\t'),
-            ("pre", false) => {
+            b"pre" => {
                 self.lines(2);
                 self.kept_as_is += 1;
             }
-            ("pre", true) => {
-                self.kept_as_is = self.kept_as_is.saturating_sub(1);
-                self.lines(2);
+            b"ul" | b"ol" => {
+                self.block();
+                self.lists.push((name == b"ol").then_some(1));
             }
-            ("a", false) => self.link.clone_from(&tag.link),
-            ("a", true) => {
+            b"li" => self.item(),
+            b"tr" => {
+                self.lines(1);
+                self.cells = 0;
+            }
+            b"td" | b"th" => {
+                if self.cells > 0 {
+                    self.text.push('\t');
+                }
+                self.cells += 1;
+            }
+            name if is_one_of(BLOCKS, name) => self.block(),
+            _ => {}
+        }
+    }
+
+    fn ends(&mut self, name: &[u8]) {
+        if let Some((hidden, depth)) = &mut self.hidden {
+            *depth -= usize::from(hidden == name);
+            if *depth == 0 {
+                self.hidden = None;
+            }
+            return;
+        }
+        match name {
+            b"a" => {
                 if let Some(link) = self.link.take() {
                     self.text.push_str(&format!(" ({link})"));
                 }
             }
-            ("tr", _) => self.lines(1),
-            (name, closes) if HEADINGS.contains(&name) => {
+            b"pre" => {
+                self.kept_as_is = self.kept_as_is.saturating_sub(1);
                 self.lines(2);
-                self.text.push_str(if closes { "" } else { "# " });
             }
-            (name, _) if BLOCKS.contains(&name) => self.lines(2),
+            b"ul" | b"ol" => {
+                self.lists.pop();
+                self.block();
+            }
+            b"li" | b"tr" => self.lines(1),
+            b"h1" | b"h2" | b"h3" | b"h4" | b"h5" | b"h6" => self.lines(2),
+            name if is_one_of(BLOCKS, name) => self.block(),
             _ => {}
         }
     }
-}
 
-/// Text with its entities made characters.
-fn decoded(html: &str) -> String {
-    let mut text = String::with_capacity(html.len());
-    let mut rest = html;
-    while let Some(at) = rest.find('&') {
-        text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let reach = rest.floor_char_boundary(MOST_ENTITY + 2);
-        let entity = rest[1..reach].split_once(';').map(|(name, _)| name);
-        match entity.and_then(|name| Some((name, character(name)?))) {
-            Some((name, character)) => {
-                text.push_str(&character);
-                rest = &rest[name.len() + 2..];
-            }
-            None => {
-                text.push('&');
-                rest = &rest[1..];
-            }
+    /// On lines of its own. What is within a list stays together.
+    fn block(&mut self) {
+        if self.text.len() != self.sign {
+            self.lines(if self.lists.is_empty() { 2 } else { 1 });
         }
     }
-    text.push_str(rest);
-    text
-}
 
-fn character(name: &str) -> Option<String> {
-    if let Some(number) = name.strip_prefix('#') {
-        let code = match number.strip_prefix(['x', 'X']) {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None => number.parse().ok(),
-        };
-        return code.and_then(char::from_u32).map(String::from);
+    fn item(&mut self) {
+        self.lines(1);
+        let depth = self.lists.len().saturating_sub(1).min(MOST_DEPTH);
+        self.text.push_str(&"  ".repeat(depth));
+        match self.lists.last_mut() {
+            Some(Some(number)) => {
+                let sign = format!("{number}. ");
+                *number += 1;
+                self.sign(&sign);
+            }
+            _ => self.sign("- "),
+        }
     }
-    let found = ENTITIES.iter().find(|(known, _)| *known == name);
-    found.map(|(_, character)| (*character).to_owned())
+
+    fn sign(&mut self, sign: &str) {
+        self.text.push_str(sign);
+        self.sign = self.text.len();
+    }
 }
 
 #[cfg(test)]
@@ -305,6 +221,28 @@ mod tests {
             "A page\n\n# Big\n\nOne & two, three! &unknown; a < b\n\n- x\n- y\n\n\
              there (/z?a=1&b)topno\n\n  as\n    is\n\n1\t2"
         );
+    }
+
+    #[test]
+    fn fetch_keeps_the_shape_of_lists_and_tables() {
+        let html = "<ol><li><p>one</p><ul><li>a<li>b</ul><li><div></div>two</ol><p>after\
+            <table><tr><th>x<th>y<tr><td><td>2</table><h2><span>Head</span></h2>text";
+        assert_eq!(
+            of(html),
+            "1. one\n  - a\n  - b\n2. two\n\nafter\n\nx\ty\n\t2\n\n# Head\n\ntext"
+        );
+    }
+
+    #[test]
+    fn fetch_reads_every_entity_as_a_browser_does() {
+        let html = "&eacute;&nbsp;&euro;&#8364;&notin;&copy &#x110000;&unknown; a&b <a href='?x&copy=1'>y</a>";
+        assert_eq!(of(html), "é €€∉© \u{fffd}&unknown; a&b y (?x&copy=1)");
+    }
+
+    #[test]
+    fn fetch_shows_what_follows_what_is_hidden() {
+        assert_eq!(of("a<svg/>b<svg><svg>c</svg>d</svg>e</svg>f"), "abef");
+        assert_eq!(of("a<style><b></style>c<noscript><p>d</noscript>e"), "ace");
     }
 
     #[test]
@@ -339,6 +277,8 @@ mod tests {
             "<script></",
             "<a href=",
             "<div>",
+            "<ul><li>",
+            "<table><tr><td>x",
         ] {
             of(&part.repeat((1 << 19) / part.len()));
         }
