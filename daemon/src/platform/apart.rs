@@ -11,15 +11,17 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::io;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{chdir, read, write};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
 use tokio::time::{Instant, timeout_at};
@@ -65,18 +67,17 @@ pub struct Apart {
 pub fn start(
     mut command: std::process::Command,
     keeps: Keeps,
-    mut step: impl FnMut(RawFd) -> i32 + Send + Sync + 'static,
+    mut step: impl FnMut(BorrowedFd<'_>) -> i32 + Send + Sync + 'static,
 ) -> io::Result<Apart> {
     let (channel, theirs) = UnixStream::pair()?;
-    let theirs_fd = theirs.as_raw_fd();
     let first = match keeps {
         Keeps::Standard => 3,
         Keeps::Nothing => 0,
     };
     let (most, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let leave = move || {
-        close(first, theirs_fd, most);
-        let code = step(theirs_fd);
+        close(first, theirs.as_raw_fd(), most);
+        let code = step(theirs.as_fd());
         // SAFETY: ends this process at once.
         #[expect(
             unsafe_code,
@@ -178,15 +179,12 @@ impl Program {
     /// Waits until it may go on, enters the directory, and becomes the program, which closes the
     /// channel. For [`start`].
     #[expect(unsafe_code, reason = "what the library does waits for all of it")]
-    pub fn enter(&self, channel: RawFd) -> i32 {
-        let mut go = 0_u8;
-        // SAFETY: the buffer has one byte.
-        if unsafe { libc::read(channel, (&raw mut go).cast(), 1) } != 1 {
+    pub fn enter(&self, channel: BorrowedFd<'_>) -> i32 {
+        if read(channel, &mut [0]) != Ok(1) {
             return NOT_ENTERED;
         }
-        // SAFETY: a string with its NUL.
-        if unsafe { libc::chdir(self.directory.as_ptr()) } != 0 {
-            return refused(channel);
+        if let Err(why) = chdir(self.directory.as_c_str()) {
+            return refused(channel, why);
         }
         tell(channel, &[IN_DIRECTORY]);
         let (arguments, environment) = (&self.arguments.pointers, &self.environment.pointers);
@@ -197,7 +195,7 @@ impl Program {
                 execute(arguments.as_ptr(), environment.as_ptr());
             }
         }
-        refused(channel)
+        refused(channel, Errno::last())
     }
 }
 
@@ -216,21 +214,17 @@ unsafe fn execute(arguments: *const *const c_char, environment: *const *const c_
     }
 }
 
-fn refused(channel: RawFd) -> i32 {
-    let number = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    let [a, b, c, d] = number.to_ne_bytes();
+fn refused(channel: BorrowedFd<'_>, why: Errno) -> i32 {
+    let [a, b, c, d] = (why as i32).to_ne_bytes();
     tell(channel, &[REFUSED, a, b, c, d]);
     NOT_ENTERED
 }
 
 /// Writes bytes from a child; a parent that is gone needs none. Async-signal-safe.
-#[expect(unsafe_code, reason = "the library's files close at their end")]
-pub fn tell(channel: RawFd, bytes: &[u8]) {
+pub fn tell(channel: BorrowedFd<'_>, bytes: &[u8]) {
     let mut bytes = bytes;
     while !bytes.is_empty() {
-        // SAFETY: reads as many bytes as there are.
-        let written = unsafe { libc::write(channel, bytes.as_ptr().cast(), bytes.len()) };
-        match usize::try_from(written) {
+        match write(channel, bytes) {
             Ok(written @ 1..) => bytes = &bytes[written..],
             _ => return,
         }
@@ -312,7 +306,7 @@ mod tests {
     use super::*;
 
     /// As a call into a file system that never answers.
-    fn hang(_channel: RawFd) -> i32 {
+    fn hang(_channel: BorrowedFd<'_>) -> i32 {
         loop {
             nix::unistd::pause();
         }

@@ -3,15 +3,18 @@
 //! Owns how it is read: by a child (see `apart`), as any call for it may wait for ever. Must not know
 //! what it is for.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{self, Read as _};
-use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::libc;
+use nix::sys::stat::{Mode, fstat, stat};
+use nix::unistd::read;
 use tokio::process::Child;
 
 use super::apart::{self, Apart, Keeps};
@@ -70,8 +73,8 @@ pub fn open(path: &str) -> io::Result<Content> {
         return Err(silent());
     }
     let named = CString::new(path)?;
-    let read = move |channel| copy(&named, channel);
-    let Apart { child, channel } = apart::start(apart::no_program(), Keeps::Nothing, read)?;
+    let copy = move |channel: BorrowedFd<'_>| copy(&named, channel);
+    let Apart { child, channel } = apart::start(apart::no_program(), Keeps::Nothing, copy)?;
     let mut content = Content {
         child,
         channel,
@@ -180,77 +183,61 @@ fn silent() -> io::Error {
 }
 
 /// In a child: says what the file is, its content in parts, and what it is then. Async-signal-safe.
-#[expect(
-    unsafe_code,
-    reason = "between fork and exec, where nothing may be allocated"
-)]
-fn copy(path: &CString, channel: RawFd) -> i32 {
-    let mut found = MaybeUninit::<libc::stat>::uninit();
-    // What is no file is not opened: that alone may wait, or do something.
-    // SAFETY: a string with its NUL, and room for what is written.
-    if unsafe { libc::stat(path.as_ptr(), found.as_mut_ptr()) } != 0 {
-        return fail(channel);
+fn copy(path: &CStr, channel: BorrowedFd<'_>) -> i32 {
+    match copied(path, channel) {
+        Ok(()) => 0,
+        Err(why) => {
+            apart::tell(channel, &(why as i32).to_ne_bytes());
+            1
+        }
     }
-    // SAFETY: it was written just now.
-    let kind = unsafe { found.assume_init_ref() };
+}
+
+fn copied(path: &CStr, channel: BorrowedFd<'_>) -> nix::Result<()> {
+    // What is no file is not opened: that alone may wait, or do something.
+    let kind = stat(path)?;
     if kind.st_mode & libc::S_IFMT != libc::S_IFREG {
-        tell(channel, kind);
-        return 0;
+        tell(channel, &kind);
+        return Ok(());
     }
     // It may have become something else: no waiting for the other end of a named pipe, and no
     // terminal becomes ours.
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
-    // SAFETY: a string with its NUL.
-    let file = unsafe { libc::open(path.as_ptr(), flags) };
-    // SAFETY: room for what is written.
-    if file < 0 || unsafe { libc::fstat(file, found.as_mut_ptr()) } != 0 {
-        return fail(channel);
-    }
-    // SAFETY: it was written just now.
-    let kind = unsafe { found.assume_init_ref() };
-    tell(channel, kind);
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = nix::fcntl::open(path, flags, Mode::empty())?;
+    let kind = fstat(&file)?;
+    tell(channel, &kind);
     if kind.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return 0;
+        return Ok(());
     }
     let mut part = [0_u8; PART];
     loop {
-        // SAFETY: room of the length said.
-        let read = unsafe { libc::read(file, part.as_mut_ptr().cast(), part.len()) };
-        let Ok(length) = u32::try_from(read) else {
-            let number = io::Error::last_os_error().raw_os_error();
-            if number == Some(libc::EINTR) {
-                continue;
+        match read(&file, &mut part) {
+            Ok(length) => {
+                apart::tell(
+                    channel,
+                    &u32::try_from(length).unwrap_or(FAILED).to_ne_bytes(),
+                );
+                apart::tell(channel, &part[..length]);
+                if length == 0 {
+                    break;
+                }
             }
-            apart::tell(channel, &FAILED.to_ne_bytes());
-            apart::tell(channel, &number.unwrap_or(libc::EIO).to_ne_bytes());
-            return 1;
-        };
-        apart::tell(channel, &length.to_ne_bytes());
-        if length == 0 {
-            break;
+            Err(Errno::EINTR) => {}
+            Err(why) => {
+                apart::tell(channel, &FAILED.to_ne_bytes());
+                return Err(why);
+            }
         }
-        apart::tell(channel, &part[..length as usize]);
     }
-    // SAFETY: room for what is written.
-    if unsafe { libc::fstat(file, found.as_mut_ptr()) } != 0 {
-        return fail(channel);
-    }
-    // SAFETY: it was written just now.
-    tell(channel, unsafe { found.assume_init_ref() });
-    0
-}
-
-fn fail(channel: RawFd) -> i32 {
-    let number = io::Error::last_os_error().raw_os_error();
-    apart::tell(channel, &number.unwrap_or(libc::EIO).to_ne_bytes());
-    1
+    tell(channel, &fstat(&file)?);
+    Ok(())
 }
 
 #[allow(
     clippy::useless_conversion,
     reason = "these types have other names on other systems"
 )]
-fn tell(channel: RawFd, kind: &libc::stat) {
+fn tell(channel: BorrowedFd<'_>, kind: &libc::stat) {
     apart::tell(channel, &0_i32.to_ne_bytes());
     for field in [
         i64::from(kind.st_mode),

@@ -8,15 +8,18 @@
 //! child is through: however often somebody asks, one child hangs.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsString};
-use std::os::fd::RawFd;
+use std::ffi::{CStr, CString, OsString};
+use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agentd_core::event::Directory;
+use nix::fcntl::{OFlag, open};
 use nix::libc;
+use nix::sys::stat::{Mode, fstat};
+use rustix::fs::{CWD, readlinkat_raw};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
 use tokio::runtime::Handle;
@@ -177,7 +180,7 @@ async fn begin(path: &str) -> std::io::Result<BegunLook> {
         if let Some(found) = known_at_once(&path) {
             return Ok(BegunLook::Known(found));
         }
-        let look = move |channel| look_at(&path, channel);
+        let look = move |channel: BorrowedFd<'_>| look_at(&path, channel);
         apart::start(apart::no_program(), Keeps::Nothing, look).map(BegunLook::Asked)
     });
     begun
@@ -189,9 +192,7 @@ async fn begin(path: &str) -> std::io::Result<BegunLook> {
 /// a send does.
 #[cfg(target_os = "linux")]
 fn known_at_once(path: &CString) -> Option<Directory> {
-    use std::os::fd::AsRawFd as _;
-
-    let directory = open_at_once(path, nix::fcntl::OFlag::O_DIRECTORY, &mounts()).ok()?;
+    let directory = open_at_once(path, OFlag::O_DIRECTORY, &mounts()).ok()?;
     let number = directory.as_raw_fd();
     let real = std::fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
     Some(Directory::There(real.into_os_string().into_string().ok()))
@@ -204,13 +205,12 @@ fn known_at_once(path: &CString) -> Option<Directory> {
 #[cfg(target_os = "linux")]
 pub(super) fn open_at_once(
     path: &CString,
-    flags: nix::fcntl::OFlag,
+    flags: OFlag,
     mounts: &str,
 ) -> nix::Result<std::os::fd::OwnedFd> {
-    use std::os::fd::AsRawFd as _;
-
     use nix::errno::Errno;
-    use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+    use nix::fcntl::{AT_FDCWD, OpenHow, ResolveFlag, openat2};
+
     // Fails where a file system would have to be asked. At the root of a network's one it may ask
     // nevertheless, and wait, but so that this thread keeps nobody from leaving.
     let how = OpenHow::new()
@@ -275,38 +275,29 @@ fn parse(said: &[u8]) -> Directory {
 }
 
 /// In a child: opens the directory and says its real path. Async-signal-safe.
-#[expect(
-    unsafe_code,
-    reason = "between fork and exec, where nothing may be allocated"
-)]
-fn look_at(path: &CString, channel: RawFd) -> i32 {
+fn look_at(path: &CStr, channel: BorrowedFd<'_>) -> i32 {
     #[cfg(target_os = "linux")]
-    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
     #[cfg(not(target_os = "linux"))]
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NONBLOCK;
-    // SAFETY: a string with its NUL.
-    let file = unsafe { libc::open(path.as_ptr(), flags) };
-    let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // Where something is mounted, only this asks who serves it.
-    // SAFETY: the room is that of what is written.
-    if file < 0 || unsafe { libc::fstat(file, found.as_mut_ptr()) } != 0 {
-        let number = std::io::Error::last_os_error().raw_os_error();
-        apart::tell(channel, &number.unwrap_or(libc::EIO).to_ne_bytes());
-        return 1;
-    }
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
+    let opened = open(path, flags, Mode::empty());
+    // Where something is mounted, only a look at it asks who serves it.
+    let file = match opened.and_then(|file| fstat(&file).map(|_| file)) {
+        Ok(file) => file,
+        Err(why) => {
+            apart::tell(channel, &(why as i32).to_ne_bytes());
+            return 1;
+        }
+    };
     apart::tell(channel, &[0; 4]);
     let mut real = [0_u8; libc::PATH_MAX as usize];
-    let bytes = real_path(file, &mut real);
+    let bytes = real_path(file.as_raw_fd(), &mut real);
     apart::tell(channel, &real[..bytes]);
     0
 }
 
 /// As the kernel has it: no file system is asked. Gives how many bytes it has.
 #[cfg(target_os = "linux")]
-#[expect(
-    unsafe_code,
-    reason = "between fork and exec, where nothing may be allocated"
-)]
 pub(super) fn real_path(file: RawFd, real: &mut [u8]) -> usize {
     const DIR: &[u8] = b"/proc/self/fd/";
     let mut link = [0_u8; 32];
@@ -321,10 +312,13 @@ pub(super) fn real_path(file: RawFd, real: &mut [u8]) -> usize {
         link[DIR.len() + digit] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
         rest /= 10;
     }
-    // SAFETY: a string with its NUL, and room of the length said.
-    let bytes =
-        unsafe { libc::readlink(link.as_ptr().cast(), real.as_mut_ptr().cast(), real.len()) };
-    usize::try_from(bytes).unwrap_or(0)
+    link_at(CStr::from_bytes_until_nul(&link).unwrap_or_default(), real)
+}
+
+/// Where a link leads, into room that is there. Gives how many bytes it has, none of what is no link.
+/// Async-signal-safe.
+pub(super) fn link_at(path: &CStr, place: &mut [u8]) -> usize {
+    readlinkat_raw(CWD, path, place).unwrap_or(0)
 }
 
 /// As the kernel has it. Gives how many bytes it has.

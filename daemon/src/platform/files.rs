@@ -11,8 +11,9 @@
 use std::ffi::{CStr, CString, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _, Write as _};
-use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd as _;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -20,8 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{OFlag, open};
 use nix::libc;
-use nix::unistd::{AccessFlags, access};
+use nix::sys::stat::{Mode, stat};
+use nix::unistd::{AccessFlags, access, read};
 
 use super::apart::{self, Apart, Keeps};
 use super::directories::{self, Silent};
@@ -349,7 +352,7 @@ fn part(mut channel: &UnixStream) -> io::Result<Vec<u8>> {
 }
 
 /// In a child: answers one question after the other, until nobody asks. Async-signal-safe.
-fn answer(channel: RawFd) -> i32 {
+fn answer(channel: BorrowedFd<'_>) -> i32 {
     let mut path = [0_u8; PATH];
     loop {
         let (mut head, mut length) = ([0; 4], [0; 4]);
@@ -371,17 +374,10 @@ fn answer(channel: RawFd) -> i32 {
 }
 
 /// Reads all of it; false when nobody says anything more.
-#[expect(
-    unsafe_code,
-    reason = "between fork and exec, where nothing may be allocated"
-)]
-fn hear(channel: RawFd, bytes: &mut [u8]) -> bool {
+fn hear(channel: BorrowedFd<'_>, bytes: &mut [u8]) -> bool {
     let mut done = 0;
     while done < bytes.len() {
-        let rest = &mut bytes[done..];
-        // SAFETY: room of the length said.
-        let read = unsafe { libc::read(channel, rest.as_mut_ptr().cast(), rest.len()) };
-        match usize::try_from(read) {
+        match read(channel, &mut bytes[done..]) {
             Ok(read @ 1..) => done += read,
             _ => return false,
         }
@@ -389,130 +385,96 @@ fn hear(channel: RawFd, bytes: &mut [u8]) -> bool {
     true
 }
 
-fn last_error() -> i32 {
-    let number = io::Error::last_os_error().raw_os_error();
-    number.unwrap_or(libc::EIO)
-}
-
-#[expect(
-    unsafe_code,
-    reason = "between fork and exec, where nothing may be allocated"
-)]
-fn answer_of(path: &CStr, head: usize, channel: RawFd) {
-    let mut found = MaybeUninit::<libc::stat>::zeroed();
+fn answer_of(path: &CStr, head: usize, channel: BorrowedFd<'_>) {
     let mut place = [0_u8; PATH];
-    // SAFETY: a string with its NUL, and room for what is written.
-    let why = match unsafe { libc::stat(path.as_ptr(), found.as_mut_ptr()) } {
-        0 => 0,
-        _ => last_error(),
+    let found = match stat(path) {
+        Ok(found) => found,
+        Err(why) => {
+            tell_fields(channel, why as i32, [0; FIELDS]);
+            let length = directories::link_at(path, &mut place);
+            return tell_part(channel, &place[..length]);
+        }
     };
-    // SAFETY: zeroed, a `stat` is a valid one, whether it was filled or not.
-    let found = unsafe { found.assume_init() };
-    if why != 0 {
-        // SAFETY: a string with its NUL, and room of the length said.
-        let length =
-            unsafe { libc::readlink(path.as_ptr(), place.as_mut_ptr().cast(), place.len()) };
-        tell_kind(channel, why, &found, false);
-        return tell_part(channel, &place[..usize::try_from(length).unwrap_or(0)]);
-    }
-    // SAFETY: a string with its NUL.
-    let executable = unsafe { libc::access(path.as_ptr(), libc::X_OK) } == 0;
-    tell_kind(channel, why, &found, executable);
+    let executable = access(path, AccessFlags::X_OK).is_ok();
+    tell_kind(channel, &found, executable);
     let length = real_path(path, &mut place);
     tell_part(channel, &place[..length]);
     let is_file = found.st_mode & libc::S_IFMT == libc::S_IFREG;
     let unread = match head {
         1.. if is_file => tell_head(channel, path, head),
-        _ => 0,
+        _ => Ok(()),
     };
     tell_part(channel, &[]);
+    let unread = unread.map_or_else(|why| why as i32, |()| 0);
     apart::tell(channel, &unread.to_ne_bytes());
 }
 
 /// Gives how many bytes it has.
+#[cfg(target_os = "linux")]
+fn real_path(path: &CStr, place: &mut [u8; PATH]) -> usize {
+    let file = open(path, OFlag::O_PATH, Mode::empty());
+    file.map_or(0, |file| directories::real_path(file.as_raw_fd(), place))
+}
+
+/// Gives how many bytes it has.
+#[cfg(not(target_os = "linux"))]
 #[expect(
     unsafe_code,
     reason = "between fork and exec, where nothing may be allocated"
 )]
 fn real_path(path: &CStr, place: &mut [u8; PATH]) -> usize {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: a string with its NUL.
-        let file = unsafe { libc::open(path.as_ptr(), libc::O_PATH) };
-        let length = directories::real_path(file, place);
-        // SAFETY: it was opened here, if it was.
-        let _closed = unsafe { libc::close(file) };
-        length
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        // SAFETY: a string with its NUL, and room of as many bytes as a path may have.
-        let real = unsafe { libc::realpath(path.as_ptr(), place.as_mut_ptr().cast()) };
-        let length = place.iter().position(|byte| *byte == 0);
-        length.filter(|_| !real.is_null()).unwrap_or(0)
-    }
+    // SAFETY: a string with its NUL, and room of as many bytes as a path may have.
+    let real = unsafe { libc::realpath(path.as_ptr(), place.as_mut_ptr().cast()) };
+    let length = place.iter().position(|byte| *byte == 0);
+    length.filter(|_| !real.is_null()).unwrap_or(0)
 }
 
 #[allow(
     clippy::useless_conversion,
     reason = "these types have other names on other systems"
 )]
-fn tell_kind(channel: RawFd, why: i32, found: &libc::stat, executable: bool) {
-    apart::tell(channel, &why.to_ne_bytes());
-    let fields: [i64; FIELDS] = [
+fn tell_kind(channel: BorrowedFd<'_>, found: &libc::stat, executable: bool) {
+    let fields = [
         i64::from(found.st_mode),
         i64::from(executable),
         found.st_size,
         found.st_ctime,
         found.st_ctime_nsec,
     ];
+    tell_fields(channel, 0, fields);
+}
+
+fn tell_fields(channel: BorrowedFd<'_>, why: i32, fields: [i64; FIELDS]) {
+    apart::tell(channel, &why.to_ne_bytes());
     for field in fields {
         apart::tell(channel, &field.to_ne_bytes());
     }
 }
 
-fn tell_part(channel: RawFd, bytes: &[u8]) {
+fn tell_part(channel: BorrowedFd<'_>, bytes: &[u8]) {
     let length = i32::try_from(bytes.len()).unwrap_or(0);
     apart::tell(channel, &length.to_ne_bytes());
     apart::tell(channel, bytes);
 }
 
-/// Gives the system's number for why not all of it was read, or nought.
-#[expect(
-    unsafe_code,
-    reason = "between fork and exec, where nothing may be allocated"
-)]
-fn tell_head(channel: RawFd, path: &CStr, head: usize) -> i32 {
+/// Says how it begins; fails when not all of that can be read.
+fn tell_head(channel: BorrowedFd<'_>, path: &CStr, head: usize) -> nix::Result<()> {
     // It may have become something else: no waiting for the other end of a named pipe, and no
     // terminal becomes ours.
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
-    // SAFETY: a string with its NUL.
-    let file = unsafe { libc::open(path.as_ptr(), flags) };
-    if file < 0 {
-        return last_error();
-    }
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = open(path, flags, Mode::empty())?;
     let mut part = [0_u8; PART];
     let mut left = head;
-    let mut why = 0;
     while left > 0 {
-        let most = left.min(PART);
-        // SAFETY: room of the length said.
-        let read = unsafe { libc::read(file, part.as_mut_ptr().cast(), most) };
-        match usize::try_from(read) {
-            Ok(0) => break,
-            Ok(read) => {
-                tell_part(channel, &part[..read]);
-                left -= read;
-            }
-            Err(_) => {
-                why = last_error();
-                break;
+        match read(&file, &mut part[..left.min(PART)])? {
+            0 => break,
+            length => {
+                tell_part(channel, &part[..length]);
+                left -= length;
             }
         }
     }
-    // SAFETY: it was opened here.
-    let _closed = unsafe { libc::close(file) };
-    why
+    Ok(())
 }
 
 #[cfg(test)]

@@ -279,16 +279,10 @@ fn await_exits(mut left: Watched, until: Instant) -> Watched {
 
 #[cfg(target_os = "linux")]
 fn pidfd(pid: u32) -> Option<OwnedFd> {
-    use std::os::fd::FromRawFd as _;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-    let pid = libc::pid_t::try_from(pid).ok()?;
-    // SAFETY: the call takes two numbers and gives a new descriptor or -1; no memory is involved.
-    #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_open")]
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel just gave us this descriptor, and nobody else knows it.
-    #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_open")]
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 #[cfg(not(target_os = "linux"))]
