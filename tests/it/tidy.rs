@@ -5,8 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::support::{needs, skipped};
-
 /// A longer file is two files.
 const MOST_LINES: usize = 600;
 /// A longer name of a test is a sentence that nobody reads: "begins with the feature" has to be seen
@@ -394,34 +392,5 @@ fn socket_library_is_named_in_two_files() {
     assert_eq!(
         users,
         ["client/src/endpoint.rs", "daemon/src/server/listen.rs"]
-    );
-}
-
-#[test]
-fn version_is_dated_within_the_last_year() {
-    let Some(git) = needs("git") else { return };
-    let source = root().join("daemon/src/webhook/earliest.rs");
-    let source = std::fs::read_to_string(source).unwrap();
-    let dated = source.split("VERSION_MS: i64 = ").nth(1).unwrap();
-    let dated = dated.split(';').next().unwrap().replace('_', "");
-    let dated = dated.parse::<i64>().unwrap() / 1000;
-    let mut command = std::process::Command::new(git);
-    let command = command
-        .args(["log", "-1", "--format=%ct"])
-        .current_dir(root());
-    let said = command.output().unwrap();
-    // What was unpacked from an archive has no commits.
-    if !said.status.success() {
-        return skipped("git's directory");
-    }
-    let last: i64 = String::from_utf8(said.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
-    let days = (last - dated) / (24 * 60 * 60);
-    assert!(
-        (0..=365).contains(&days),
-        "the version's date is {days} days before the last commit: give it another in daemon/src/webhook/earliest.rs"
     );
 }

@@ -5,7 +5,6 @@
 //! noted there before the next: a delivery is told at least once, under the same id each time. Must
 //! not know jobs or sessions.
 
-mod earliest;
 mod post;
 mod schedule;
 mod sign;
@@ -21,7 +20,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use self::earliest::EARLIEST_MS;
 use self::post::{LookUp, PostResult, Poster};
 use self::schedule::Verdict;
 use crate::config::Endpoints;
@@ -36,6 +34,9 @@ const LOOK_UPS: usize = 64;
 /// A host that said when to come back, or can't be reached from here, is left alone until then, but no
 /// longer than this: not all of it may have said so.
 const LEFT_ALONE_MS: i64 = 5 * 60 * 1000;
+/// No clock that is right says less, in milliseconds since 1970: 2026-11-01, before the first version. A
+/// machine without a clock of its own begins years before that, and a receiver refuses what is signed then.
+const EARLIEST_MS: i64 = 1_793_491_200_000;
 /// So far the clock goes back by itself, in milliseconds; further, and it was set.
 const SET_BACK_MS: i64 = 60 * 1000;
 /// What is under way when the daemon stops may take so long.
@@ -230,7 +231,7 @@ impl Deliverer {
         }
         let now_ms = (self.clock)();
         if now_ms < EARLIEST_MS {
-            let why = "the clock says a time before this version was made; set it right";
+            let why = "the clock says a time before agentd was made; set it right";
             return Err((why.to_owned(), LOOK_AGAIN));
         }
         // Whoever has just added one expects it to count.
