@@ -14,57 +14,17 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 
-/// Names tried for the new link before it is renamed into place.
-const TEMPORARY_NAMES: u32 = 8;
-
-/// What is at the alias's path.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AliasTarget {
-    /// Nothing.
-    Nothing,
-    /// A symbolic link that we made.
-    Link(Leads),
-    /// Anything else, in words.
-    Other(String),
-}
-
-/// Where our own link leads.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Leads {
-    /// To our socket.
-    Here,
-    /// To another socket of ours on which somebody listens.
-    ToAnother(PathBuf),
-    /// Nowhere that matters.
-    Nowhere,
-}
-
-/// What to do about it.
+/// What to do about what is at the alias's path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Make the link.
+    /// Make the link: nothing is there.
     Create,
     /// It is as it should be.
     Keep,
-    /// Put a new link in the place of ours.
+    /// Put a new link in the place of ours, which leads nowhere.
     Replace,
     /// Touch nothing; the reason is for a person.
     LeaveAlone(String),
-}
-
-/// Decides.
-#[must_use]
-pub fn judge(found: AliasTarget) -> Action {
-    match found {
-        AliasTarget::Nothing => Action::Create,
-        AliasTarget::Link(Leads::Here) => Action::Keep,
-        AliasTarget::Link(Leads::Nowhere) => Action::Replace,
-        AliasTarget::Link(Leads::ToAnother(path)) => Action::LeaveAlone(format!(
-            "it leads to another living socket of yours, `{}`",
-            path.display()
-        )),
-        AliasTarget::Other(what) => Action::LeaveAlone(format!("it is {what}")),
-    }
 }
 
 /// The alias of one socket.
@@ -87,30 +47,23 @@ impl Alias {
     /// # Errors
     /// A warning for a person when the alias isn't ours to make.
     pub fn check(&self) -> Result<(), String> {
-        let failed = |error: io::Error| self.warn(&error.to_string());
-        match judge(self.look().map_err(failed)?) {
-            Action::Keep => Ok(()),
+        let done = match self.planned() {
+            Ok(Action::Keep) => Ok(()),
             // Fails when something came into its place meanwhile.
-            Action::Create => symlink(&self.target, &self.path).map_err(failed),
-            Action::Replace => self.replace().map_err(failed),
-            Action::LeaveAlone(why) => Err(self.warn(&why)),
-        }
+            Ok(Action::Create) => symlink(&self.target, &self.path),
+            Ok(Action::Replace) => self.replace(),
+            Ok(Action::LeaveAlone(why)) => return Err(self.warn(&why)),
+            Err(error) => Err(error),
+        };
+        done.map_err(|error| self.warn(&error.to_string()))
     }
 
     /// Takes the link away if it leads to our socket.
     pub fn remove(&self) {
-        if matches!(self.look(), Ok(AliasTarget::Link(Leads::Here))) {
+        if matches!(self.planned(), Ok(Action::Keep)) {
             // Gone already, or it stays: the next start replaces it.
             let _stays = fs::remove_file(&self.path);
         }
-    }
-
-    /// What [`Self::check`] would do.
-    ///
-    /// # Errors
-    /// When it can't be looked at.
-    pub fn planned(&self) -> io::Result<Action> {
-        self.look().map(judge)
     }
 
     /// Does somebody listen on the socket that it is to lead to?
@@ -123,70 +76,63 @@ impl Alias {
         format!("the alias `{}` is left alone: {why}", self.path.display())
     }
 
-    fn look(&self) -> io::Result<AliasTarget> {
+    /// What [`Self::check`] would do.
+    ///
+    /// # Errors
+    /// When it can't be looked at.
+    pub fn planned(&self) -> io::Result<Action> {
         let meta = match fs::symlink_metadata(&self.path) {
             Ok(meta) => meta,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(AliasTarget::Nothing);
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Action::Create),
             Err(error) => return Err(error),
         };
         let kind = meta.file_type();
-        let what = if kind.is_symlink() {
-            "a link"
-        } else if kind.is_socket() {
-            "a socket"
-        } else if kind.is_dir() {
-            "a directory"
-        } else {
-            "a file"
+        let what = match kind {
+            kind if kind.is_symlink() => "a link",
+            kind if kind.is_socket() => "a socket",
+            kind if kind.is_dir() => "a directory",
+            _ => "a file",
         };
-        if meta.uid() != geteuid().as_raw() {
-            return Ok(AliasTarget::Other(format!("{what} of user {}", meta.uid())));
+        let uid = geteuid().as_raw();
+        if meta.uid() != uid {
+            let whose = format!("it is {what} of user {}", meta.uid());
+            return Ok(Action::LeaveAlone(whose));
         }
         if !kind.is_symlink() {
-            return Ok(AliasTarget::Other(format!("{what}, not a link")));
+            return Ok(Action::LeaveAlone(format!("it is {what}, not a link")));
         }
         let to = fs::read_link(&self.path)?;
-        Ok(AliasTarget::Link(self.leads(&to)))
-    }
-
-    fn leads(&self, to: &Path) -> Leads {
         if to == self.target {
-            return Leads::Here;
+            return Ok(Action::Keep);
         }
         // Relative links are relative to where they lie.
         let to = self.path.parent().unwrap_or(Path::new("/")).join(to);
         let (Ok(there), here) = (fs::metadata(&to), fs::metadata(&self.target)) else {
-            return Leads::Nowhere;
+            return Ok(Action::Replace);
         };
         if here.is_ok_and(|here| (here.dev(), here.ino()) == (there.dev(), there.ino())) {
-            return Leads::Here;
+            return Ok(Action::Keep);
         }
-        if there.uid() == geteuid().as_raw() && there.file_type().is_socket() && listens(&to) {
-            Leads::ToAnother(to)
-        } else {
-            Leads::Nowhere
+        if there.uid() == uid && there.file_type().is_socket() && listens(&to) {
+            let to = to.display();
+            let why = format!("it leads to another living socket of yours, `{to}`");
+            return Ok(Action::LeaveAlone(why));
         }
+        Ok(Action::Replace)
     }
 
     fn replace(&self) -> io::Result<()> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
-        for number in 0..TEMPORARY_NAMES {
-            let name = format!(".{name}.{}-{number}", std::process::id());
-            let temporary = self.path.with_file_name(name);
-            match symlink(&self.target, &temporary) {
-                Ok(()) => {
-                    return fs::rename(&temporary, &self.path).inspect_err(|_| {
-                        // Leaving it behind is all that can still go wrong.
-                        let _stays = fs::remove_file(&temporary);
-                    });
-                }
-                Err(error) => refused = error,
-            }
-        }
-        Err(refused)
+        let name = format!(".{name}.{}", std::process::id());
+        let temporary = self.path.with_file_name(name);
+        // One that is there was left by a process of this number that died; another user's stays,
+        // and then the alias does, too.
+        let _none = fs::remove_file(&temporary);
+        symlink(&self.target, &temporary)?;
+        fs::rename(&temporary, &self.path).inspect_err(|_| {
+            // Leaving it behind is all that can still go wrong.
+            let _stays = fs::remove_file(&temporary);
+        })
     }
 }
 
@@ -212,16 +158,6 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-
-    #[test]
-    fn alias_touches_nothing_but_its_dead_link() {
-        let left = |found| matches!(judge(found), Action::LeaveAlone(_));
-        assert_eq!(judge(AliasTarget::Nothing), Action::Create);
-        assert_eq!(judge(AliasTarget::Link(Leads::Here)), Action::Keep);
-        assert_eq!(judge(AliasTarget::Link(Leads::Nowhere)), Action::Replace);
-        assert!(left(AliasTarget::Link(Leads::ToAnother("/x".into()))));
-        assert!(left(AliasTarget::Other("a file of user 7".to_owned())));
-    }
 
     struct Place {
         dir: tempfile::TempDir,
