@@ -95,6 +95,14 @@ pub(super) fn malformed(error: &dyn StdError) -> Failure {
     Failure::at(FailedAt::Malformed, why)
 }
 
+/// Nothing more can be read of an answer.
+pub(super) fn broken(error: std::io::Error) -> Failure {
+    match error.into_inner() {
+        Some(error) => inside(error),
+        None => stopped(),
+    }
+}
+
 fn inside(error: genai::BoxError) -> Failure {
     let error = match error.downcast::<genai::Error>() {
         Ok(error) => return status(*error),

@@ -5,13 +5,16 @@
 //! what makes a reply: `reply` does.
 
 use agentd_protocol::attachment::is_image;
+use futures_util::TryStreamExt as _;
 use genai::chat::{
     ContentPart, MessageContent, ReasoningEffort, StopReason, StreamEnd, ToolCall as CallPart,
 };
 use reqwest::Response;
 use serde_json::{Map, Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_util::io::StreamReader;
 
 use super::frames::{Frames, MOST_BYTES};
 use super::reply::{self, Heard};
@@ -44,11 +47,12 @@ pub(super) async fn ask(
     if !response.status().is_success() {
         return Err(refused(response, patience).await);
     }
-    let mut lines = AnswerLines::of(response);
+    let bytes = response.bytes_stream().map_err(std::io::Error::other);
+    let (mut answer, mut room) = (StreamReader::new(bytes), MOST_BYTES);
     let mut frames = Frames::new(Wire::Ollama);
     let mut heard = Heard::default();
     let mut calls = Vec::new();
-    while let Some(line) = lines.next(patience).await? {
+    while let Some(line) = next(&mut answer, &mut room, patience).await? {
         let line: Value =
             serde_json::from_slice(&line).map_err(|error| failure::malformed(&error))?;
         frames.counted();
@@ -120,59 +124,26 @@ async fn refused(mut response: Response, patience: Patience) -> Failure {
     failure::answered(response.status(), response.headers(), &body)
 }
 
-/// The lines of an answer.
-struct AnswerLines {
-    response: Response,
-    waiting: Vec<u8>,
-    /// Where the next line begins.
-    start: usize,
-    /// Up to where there is no end of it.
-    seen: usize,
-    /// Of the whole answer so far.
-    bytes: usize,
-}
-
-impl AnswerLines {
-    const fn of(response: Response) -> Self {
-        Self {
-            response,
-            waiting: Vec::new(),
-            start: 0,
-            seen: 0,
-            bytes: 0,
+/// The next line that isn't blank; the last one may lack its end.
+async fn next(
+    answer: &mut (impl AsyncBufRead + Unpin),
+    room: &mut usize,
+    patience: Patience,
+) -> Result<Option<Vec<u8>>, Failure> {
+    loop {
+        let mut line = Vec::new();
+        // One byte more than there is room for, to see that it is too long.
+        let mut within = answer.take(*room as u64 + 1);
+        let read = timeout(patience.silent_for, within.read_until(b'\n', &mut line)).await;
+        let read = read
+            .map_err(|_late| failure::stopped())?
+            .map_err(failure::broken)?;
+        *room = room.checked_sub(read).ok_or_else(failure::too_long)?;
+        if read == 0 {
+            return Ok(None);
         }
-    }
-
-    /// The next line that isn't blank; the last one may lack its end.
-    async fn next(&mut self, patience: Patience) -> Result<Option<Vec<u8>>, Failure> {
-        loop {
-            let rest = self.waiting.get(self.seen..).unwrap_or_default();
-            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                let end = self.seen + end + 1;
-                let line = self.waiting.get(self.start..end).unwrap_or_default();
-                let line = line.to_vec();
-                (self.start, self.seen) = (end, end);
-                if line.trim_ascii().is_empty() {
-                    continue;
-                }
-                return Ok(Some(line));
-            }
-            self.waiting.drain(..self.start);
-            (self.start, self.seen) = (0, self.waiting.len());
-            let more = timeout(patience.silent_for, self.response.chunk()).await;
-            let more = more
-                .map_err(|_late| failure::stopped())?
-                .map_err(|error| failure::transport(&error.without_url()))?;
-            let Some(more) = more else {
-                let last = std::mem::take(&mut self.waiting);
-                self.seen = 0;
-                return Ok(Some(last).filter(|last| !last.trim_ascii().is_empty()));
-            };
-            self.bytes += more.len();
-            if self.bytes > MOST_BYTES {
-                return Err(failure::too_long());
-            }
-            self.waiting.extend_from_slice(&more);
+        if !line.trim_ascii().is_empty() {
+            return Ok(Some(line));
         }
     }
 }
