@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_links_and_lists_are_left_of_a_page() {
+    fn page_keeps_words_links_and_lists() {
         let html = "<!DOCTYPE html><html><head><title>A  page</title><style>p{x}</style>\
             <script>if (a < b) { alert('</p>') }</script></head><body><!-- no --><h1>Big</h1>\
             <p>One &amp; <b>two</b>,\n three&#33; &unknown; a < b</p><ul><li>x<li>y</ul>\
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_closed_hides_the_rest_and_no_more() {
+    fn page_tag_never_closed_hides_the_rest() {
         assert_eq!(of("a<script>b"), "a");
         assert_eq!(of("a<!-- b"), "a");
         assert_eq!(of("a<p title=\"b>c"), "a");
