@@ -1,6 +1,6 @@
 //! What every adapter of an agent with one turn at a time does alike.
 //!
-//! Owns the prompt that waits, how far the turn in flight is, the abort and the words that wait for
+//! Owns the prompt that waits, how far the turn in flight is, the abort and the steers that wait for
 //! its run to begin, and that there is one compaction at a time, between turns. What is written for
 //! each of them, and when a turn is over, its `Wire` says. Must not know any wire.
 
@@ -16,7 +16,7 @@ use super::steer_queue::SteerQueue;
 use super::unknown::Unknown;
 use super::{Adapter, ended};
 
-/// Where goes what comes of a line or of a word of the core.
+/// Where goes what comes of a line or of a command of the core.
 pub(super) struct Out<'a> {
     /// What the core is told.
     events: &'a mut Vec<WorkerEvent>,
@@ -87,7 +87,7 @@ pub(super) enum Abort {
 #[derive(Debug)]
 pub(super) struct TurnState {
     pub(super) id: TurnId,
-    /// Was its run seen? Before, an abort does nothing, and a word is refused or kept for a later
+    /// Was its run seen? Before, an abort does nothing, and a steer is refused or kept for a later
     /// turn.
     pub(super) begun: bool,
     pub(super) abort: Abort,
@@ -169,7 +169,7 @@ pub(super) enum Begin<T> {
     Failed(Failure),
 }
 
-/// What is an agent's own: its lines, and what is written for each word of the core.
+/// What is an agent's own: its lines, and what is written for each command of the core.
 pub(super) trait Wire: Send + Sized {
     type Turn: InFlight + Send + std::fmt::Debug;
     type Compaction: Send + std::fmt::Debug;
@@ -233,15 +233,15 @@ pub(super) trait Wire: Send + Sized {
     /// Writes the abort of the turn in flight.
     fn put_abort(&mut self, out: &mut Out<'_>);
 
-    /// Can this turn still get a word?
+    /// Can this turn still get a steer?
     fn takes_steer(&self, turn: TurnId) -> bool {
         self.driver().has(turn)
     }
 
-    /// Writes a word to the turn in flight; returns what it is called on the wire.
-    fn put_steer(&mut self, word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
-        let _unused = (word, text, out);
-        let why = format!("{} takes no words in a turn", Self::NAME);
+    /// Writes a steer to the turn in flight; returns what it is called on the wire.
+    fn put_steer(&mut self, steer: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
+        let _unused = (steer, text, out);
+        let why = format!("{} takes no steers in a turn", Self::NAME);
         Err(Failure::new(Code::Unsupported, why))
     }
 
@@ -283,15 +283,11 @@ impl<W: Wire> Adapter for W {
             WorkerCommand::Recycle => self.recycle(),
             WorkerCommand::Switch(pins) => self.switch(pins, out),
             WorkerCommand::Answer { question, reply } => self.answer(question, reply, out),
-            WorkerCommand::Steer {
-                turn,
-                steer: word,
-                text,
-            } => {
+            WorkerCommand::Steer { turn, steer, text } => {
                 if self.takes_steer(*turn) {
-                    self.driver_mut().steers.hold(*word, text);
+                    self.driver_mut().steers.hold(*steer, text);
                 } else {
-                    out.push(SteerQueue::too_late(*word));
+                    out.push(SteerQueue::too_late(*steer));
                 }
             }
             WorkerCommand::Compact { instructions, .. } => {
@@ -355,7 +351,7 @@ fn compact<W: Wire>(wire: &mut W, instructions: Option<&str>, out: &mut Out<'_>)
 
 /// Writes what had to wait, as far as it may be written now.
 fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
-    // The abort first: a run that is cancelled gets no more words.
+    // The abort first: a run that is cancelled gets no more steers.
     if let Some(state) = wire.driver_mut().state()
         && state.begun
         && state.abort == Abort::Held
@@ -365,8 +361,8 @@ fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
     }
     let takes_words = |state: &mut TurnState| state.begun && !state.is_cancelled();
     if wire.driver_mut().state().is_some_and(takes_words) {
-        while let Some((word, text)) = wire.driver_mut().steers.next_held() {
-            let written = wire.put_steer(word, &text, out);
+        while let Some((steer, text)) = wire.driver_mut().steers.next_held() {
+            let written = wire.put_steer(steer, &text, out);
             wire.driver_mut().steers.written(written, out);
         }
     }

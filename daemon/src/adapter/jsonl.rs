@@ -105,7 +105,7 @@ pub struct Jsonl {
     open_calls: BTreeMap<(TurnId, String), u64>,
     one_session: bool,
     /// Words without an answer, oldest first, each with its turn.
-    words: BTreeMap<u64, TurnId>,
+    steers: BTreeMap<u64, TurnId>,
     /// Answers to questions so far: each has an id, so that its refusal is no turn's end.
     answers: u64,
     compacting: bool,
@@ -221,17 +221,14 @@ impl Jsonl {
         })
     }
 
-    /// A worker took a word, or won't. One that names none means the oldest.
+    /// A worker took a steer, or won't. One that names none means the oldest.
     fn steered(&mut self, line: &Object<'_>, steering: Steering) -> Option<WorkerEvent> {
-        let word = match line.string("id") {
+        let steer = match line.string("id") {
             Some(id) => id.strip_prefix('s')?.parse().ok()?,
-            None => *self.words.keys().next()?,
+            None => *self.steers.keys().next()?,
         };
-        self.words.remove(&word)?;
-        Some(WorkerEvent::Steered {
-            steer: word,
-            steering,
-        })
+        self.steers.remove(&steer)?;
+        Some(WorkerEvent::Steered { steer, steering })
     }
 
     fn compacted(&mut self, result: Result<Option<String>, Failure>) -> Option<WorkerEvent> {
@@ -272,7 +269,7 @@ impl Jsonl {
     fn ended(&mut self, turn: TurnId, outcome: Outcome) -> WorkerEvent {
         self.outstanding.remove(&turn);
         self.aborted.remove(&turn);
-        self.words.retain(|_, of| *of != turn);
+        self.steers.retain(|_, of| *of != turn);
         self.open_calls.retain(|(of, _), _| *of != turn);
         WorkerEvent::Ended {
             turn,
@@ -386,19 +383,15 @@ impl Adapter for Jsonl {
                 self.answers += 1;
                 put_line(write, &answer(self.answers, question, reply));
             }
-            WorkerCommand::Steer {
-                turn,
-                steer: word,
-                text,
-            } => {
+            WorkerCommand::Steer { turn, steer, text } => {
                 if let Some(session) = self.outstanding.get(turn) {
-                    self.words.insert(*word, *turn);
-                    let id = format!("s{word}");
+                    self.steers.insert(*steer, *turn);
+                    let id = format!("s{steer}");
                     let line = json!({"type": "steer", "id": id, "session": session, "text": text});
                     put_line(write, &line);
                 } else {
                     events.push(WorkerEvent::Steered {
-                        steer: *word,
+                        steer: *steer,
                         steering: Steering::TooLate,
                     });
                 }

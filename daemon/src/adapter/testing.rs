@@ -1,4 +1,4 @@
-//! What the tests of all adapters are made of: a spawn, a prompt and the other words of the core.
+//! What the tests of all adapters are made of: a spawn, a prompt and the other commands of the core.
 //!
 //! Owns nothing that is an agent's own. Must not be part of the product.
 
@@ -54,12 +54,12 @@ pub(super) fn prompt(number: u64, text: &str) -> WorkerCommand {
     WorkerCommand::Prompt(Box::new(turn(number, text)))
 }
 
-/// A word to turn 1.
+/// A steer for turn 1.
 #[cfg(test)]
-pub(super) fn steer(word: u64, text: &str) -> WorkerCommand {
+pub(super) fn steer(steer: u64, text: &str) -> WorkerCommand {
     WorkerCommand::Steer {
         turn: TurnId(1),
-        steer: word,
+        steer,
         text: text.into(),
     }
 }

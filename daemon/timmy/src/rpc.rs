@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::line::{Line, OutgoingLine};
 use crate::send::{Agent, ModelSelection, TurnControl, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
-use crate::turn::inbox::{Inbox, Unwelcome, Word};
+use crate::turn::inbox::{Inbox, PendingSteer, Unwelcome};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
 
 /// Turns at once, announced in `status`: each costs a task and its conversation.
@@ -366,16 +366,18 @@ impl Service {
             return Err(Rejected::new(Code::Ambiguous, error));
         }
         let Some(inbox) = &turn.inbox else {
-            let error = "provider `echo` takes no words";
+            let error = "provider `echo` takes no steers";
             return Err(Rejected::new(Code::Unsupported, error));
         };
         let text = steer.text;
-        inbox.put(Word { id, text }).map_err(|why| match why {
-            Unwelcome::TooLate => idle("the turn is over"),
-            Unwelcome::TooMany => {
-                Rejected::new(Code::QueueFull, "too many words wait for the turn already")
-            }
-        })
+        inbox
+            .put(PendingSteer { id, text })
+            .map_err(|why| match why {
+                Unwelcome::TooLate => idle("the turn is over"),
+                Unwelcome::TooMany => {
+                    Rejected::new(Code::QueueFull, "too many steers wait for the turn already")
+                }
+            })
     }
 
     /// Shortens what is remembered of a session that had a turn here.

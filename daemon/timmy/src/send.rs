@@ -411,7 +411,7 @@ fn told(message: &Message) -> Value {
     told
 }
 
-/// Says that a turn ended before it began. Words that came meanwhile hear so first.
+/// Says that a turn ended before it began. Steers that came meanwhile hear so first.
 async fn before(ending: &Ending, control: &TurnControl<'_>) {
     control.inbox.refuse(control.line).await;
     let report = Report::new(Vec::new(), None);

@@ -383,7 +383,7 @@ impl Claude {
         self.finish(outcome, out);
     }
 
-    /// A word is in the agent's queue, and another run follows for it.
+    /// A steer is in the agent's queue, and another run follows for it.
     fn keep_open(&mut self, outcome: &Outcome, out: &mut Out<'_>) -> bool {
         let Some(turn) = self
             .driver

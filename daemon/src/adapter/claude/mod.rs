@@ -1,6 +1,6 @@
 //! Kind `claude`: Claude Code's stream-json, both ways (`claude -p --input-format stream-json`).
 //!
-//! Owns what may be written to the agent and when: one prompt at a time, an interruption and a word
+//! Owns what may be written to the agent and when: one prompt at a time, an interruption and a steer
 //! only when the run is seen, `/compact` only between turns, and no message left in its queue.
 //! Must not know processes or time: whatever the agent never answers, the core ends by its deadlines.
 //!

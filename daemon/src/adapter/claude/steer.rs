@@ -1,6 +1,6 @@
-//! What becomes of words to Claude Code's run.
+//! What becomes of steers to Claude Code's run.
 //!
-//! Owns its queue as far as `command_lifecycle` tells. A word that a run did not take begins another
+//! Owns its queue as far as `command_lifecycle` tells. A steer that a run did not take begins another
 //! run by itself as soon as the first is over, so the turn stays open for it. Must not know prompts.
 
 use agentd_core::worker::{Steering, WorkerEvent};
@@ -20,12 +20,12 @@ pub(in crate::adapter) struct Compaction {
 }
 
 impl Claude {
-    /// Are words on their way that no run has taken? One that was never written isn't.
+    /// Are steers on their way that no run has taken? One that was never written isn't.
     pub(super) fn has_steers_out(&self) -> bool {
         self.driver.steers.sent().next().is_some()
     }
 
-    /// The agent told where a message is. Returns whether it was a word of ours.
+    /// The agent told where a message is. Returns whether it was a steer of ours.
     pub(super) fn steer_moved(&mut self, id: &str, state: &str, out: &mut Out<'_>) -> bool {
         let is_word = self.driver.steers.has(id);
         let steering = match state {
@@ -48,10 +48,10 @@ impl Claude {
         self.driver.steers.close_all(out);
     }
 
-    /// The turn is over: a word that is still out may be given to a later one.
+    /// The turn is over: a steer that is still out may be given to a later one.
     pub(super) fn lose_steers(&mut self, out: &mut Out<'_>) {
         if self.has_steers_out() {
-            let why = "Claude Code may give a word that came too late to the next turn";
+            let why = "Claude Code may give a steer that came too late to the next turn";
             out.push(WorkerEvent::Spoilt { why });
         }
         self.driver.steers.close_all(out);

@@ -34,7 +34,7 @@ pub(in crate::adapter) struct Turn {
     pub(super) streamed: bool,
     /// The last message's end is not seen: a new one takes its place.
     pub(super) open: bool,
-    /// The outcome of a run that another one follows, for a word it did not take.
+    /// The outcome of a run that another one follows, for a steer it did not take.
     pub(super) last: Option<Outcome>,
     /// What the agent called the error of a model call.
     pub(super) error: Option<String>,

@@ -88,7 +88,7 @@ impl Codex {
             Asked::Open => self.opened(line, error, out),
             Asked::Probe => out.push(WorkerEvent::Ready(Traits::default())),
             Asked::Turn(turn) => self.turn_answered(turn, line, error, out),
-            Asked::Steer(word) => self.steer_answered(word, error, out),
+            Asked::Steer(steer) => self.steer_answered(steer, error, out),
             Asked::Compact => {
                 if let Some(error) = error {
                     self.compact_refused(error, out);

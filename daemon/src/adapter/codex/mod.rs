@@ -1,7 +1,7 @@
 //! Kind `codex`: `codex app-server`, JSON-RPC in lines without the `jsonrpc` member.
 //!
 //! Owns what may be written to Codex and when: one thread per process, one turn at a time, an
-//! interrupt and a word only after `turn/started` (earlier ones are refused), a compaction only
+//! interrupt and a steer only after `turn/started` (earlier ones are refused), a compaction only
 //! between turns, and an answer to everything that Codex asks.
 //! Must not know processes or time: whatever Codex never answers, the core ends by its deadlines.
 
@@ -154,7 +154,7 @@ enum Asked {
     Turn(TurnId),
     /// `turn/interrupt`.
     Interrupt,
-    /// `turn/steer` with this word.
+    /// `turn/steer` with this number.
     Steer(u64),
     /// `thread/compact/start`.
     Compact,
@@ -393,8 +393,8 @@ impl Wire for Codex {
         }
     }
 
-    fn put_steer(&mut self, word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
-        let name = steer::name(word);
+    fn put_steer(&mut self, steer: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
+        let name = steer::name(steer);
         if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
             let params = json!({
                 "threadId": thread,
@@ -402,7 +402,7 @@ impl Wire for Codex {
                 "clientUserMessageId": name,
                 "input": [{"type": "text", "text": text}],
             });
-            self.request(Asked::Steer(word), "turn/steer", &params, out);
+            self.request(Asked::Steer(steer), "turn/steer", &params, out);
         }
         Ok(name)
     }

@@ -1,6 +1,6 @@
-//! What becomes of words to Codex's turn, and of `thread/compact/start`.
+//! What becomes of steers to Codex's turn, and of `thread/compact/start`.
 //!
-//! Owns how Codex tells it: a word is taken when it comes back as a user's message of the turn, and
+//! Owns how Codex tells it: a steer is taken when it comes back as a user's message of the turn, and
 //! what hasn't by the turn's end is too late (Codex drops it, as was seen); a compaction is a turn of
 //! Codex's own. Must not know when a turn is over.
 
@@ -21,27 +21,27 @@ pub(in crate::adapter) struct Compaction {
     pub(super) turn: Option<String>,
 }
 
-/// What a word is called on the wire.
-pub(super) fn name(word: u64) -> String {
-    format!("w{word}")
+/// What a steer is called on the wire.
+pub(super) fn name(steer: u64) -> String {
+    format!("w{steer}")
 }
 
-/// A user's message of the turn: is it a word?
+/// A user's message of the turn: is it a steer?
 pub(super) fn message_seen(item: &Object<'_>, steers: &mut SteerQueue, out: &mut Out<'_>) {
     let client = item.string("clientId").unwrap_or_default();
     steers.close(&client, Steering::Taken, out);
 }
 
 impl Codex {
-    /// The answer to `turn/steer`: a word that was received is not taken yet.
-    pub(super) fn steer_answered(&mut self, word: u64, error: Option<&str>, out: &mut Out<'_>) {
+    /// The answer to `turn/steer`: a steer that was received is not taken yet.
+    pub(super) fn steer_answered(&mut self, steer: u64, error: Option<&str>, out: &mut Out<'_>) {
         if let Some(error) = error {
             let steering = if error.contains("no active turn") {
                 Steering::TooLate
             } else {
                 Steering::Refused(failure(error, None))
             };
-            self.driver.steers.close(&name(word), steering, out);
+            self.driver.steers.close(&name(steer), steering, out);
         }
     }
 

@@ -165,10 +165,7 @@ fn retry_is_noted_and_replaces_its_message() {
 fn steering_is_taken_or_too_late() {
     let replay = Replay::of("steering", None).play_before("[[bash=sleep 5]]");
     let steered = replay.events.iter().filter_map(|event| match event {
-        WorkerEvent::Steered {
-            steer: word,
-            steering,
-        } => Some((*word, steering.clone())),
+        WorkerEvent::Steered { steer, steering } => Some((*steer, steering.clone())),
         _ => None,
     });
     let steered: Vec<_> = steered.collect();

@@ -119,7 +119,7 @@ impl Turn {
     }
 
     fn message_started(&mut self) -> WorkerEvent {
-        // One that is still open broke off, as Codex stops a message for a word.
+        // One that is still open broke off, as Codex stops a message for a steer.
         let open = self.message.take().is_some();
         WorkerEvent::MessageStarted {
             turn: self.state.id,

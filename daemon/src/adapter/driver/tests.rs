@@ -12,7 +12,7 @@ struct Plain {
     driver: Driver<Self>,
     /// Does the agent take prompts?
     closed: bool,
-    /// Does it take words and compact?
+    /// Does it take steers and compact?
     able: bool,
 }
 
@@ -76,12 +76,12 @@ impl Wire for Plain {
         out.put(&json!("abort"));
     }
 
-    fn put_steer(&mut self, word: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
+    fn put_steer(&mut self, steer: u64, text: &str, out: &mut Out<'_>) -> Result<String, Failure> {
         if !self.able {
             return Err(Failure::new(Code::Unsupported, "no"));
         }
         out.put(&json!(text));
-        Ok(format!("w{word}"))
+        Ok(format!("w{steer}"))
     }
 
     fn put_compact(&mut self, _: Option<&str>, out: &mut Out<'_>) -> Result<(), Failure> {

@@ -1,14 +1,14 @@
-//! What the `jsonl` translator says beside sends: words, answers, `compact`.
+//! What the `jsonl` translator says beside sends: steers, answers, `compact`.
 
 use agentd_protocol::work::Private;
 
 use super::tests::{hear, says_nothing, tell, with};
 use super::*;
 
-fn word(turn: u64, word: u64) -> WorkerCommand {
+fn steer(turn: u64, steer: u64) -> WorkerCommand {
     WorkerCommand::Steer {
         turn: TurnId(turn),
-        steer: word,
+        steer,
         text: "left".to_owned(),
     }
 }
@@ -17,11 +17,8 @@ fn line(written: &str) -> Value {
     serde_json::from_str(written).unwrap()
 }
 
-fn steered(word: u64, steering: Steering) -> WorkerEvent {
-    WorkerEvent::Steered {
-        steer: word,
-        steering,
-    }
+fn steered(steer: u64, steering: Steering) -> WorkerEvent {
+    WorkerEvent::Steered { steer, steering }
 }
 
 #[test]
@@ -48,7 +45,7 @@ fn status_tells_abilities_besides_turns() {
 #[test]
 fn steering_names_its_turns_session_and_is_answered() {
     let mut jsonl = with(&[7]);
-    let (events, written) = tell(&mut jsonl, word(7, 3));
+    let (events, written) = tell(&mut jsonl, steer(7, 3));
     assert!(events.is_empty());
     let expected = json!({"type": "steer", "id": "s3", "session": "main", "text": "left"});
     assert_eq!(line(&written), expected);
@@ -65,7 +62,7 @@ fn steering_names_its_turns_session_and_is_answered() {
         (r#"{"type":"steer","id":"s4","ok":true}"#, None),
     ] {
         let mut jsonl = with(&[7]);
-        tell(&mut jsonl, word(7, 3));
+        tell(&mut jsonl, steer(7, 3));
         let expected: Vec<_> = expected.into_iter().map(|how| steered(3, how)).collect();
         assert_eq!(hear(&mut jsonl, answer), expected, "{answer}");
         let events = hear(&mut jsonl, r#"{"type":"message_end","text":"x"}"#);
@@ -75,7 +72,7 @@ fn steering_names_its_turns_session_and_is_answered() {
         );
     }
     let mut jsonl = with(&[7]);
-    tell(&mut jsonl, word(7, 3));
+    tell(&mut jsonl, steer(7, 3));
     let events = hear(
         &mut jsonl,
         r#"{"type":"error","id":"s3","code":"unknown-command","error":"what?"}"#,
@@ -88,10 +85,10 @@ fn steering_names_its_turns_session_and_is_answered() {
 #[test]
 fn steering_an_ended_turn_is_not_written() {
     let mut jsonl = with(&[7]);
-    tell(&mut jsonl, word(7, 3));
+    tell(&mut jsonl, steer(7, 3));
     hear(&mut jsonl, r#"{"type":"message_end","id":"t7","text":"x"}"#);
     assert!(hear(&mut jsonl, r#"{"type":"steer","id":"s3","ok":true}"#).is_empty());
-    let (events, written) = tell(&mut jsonl, word(7, 4));
+    let (events, written) = tell(&mut jsonl, steer(7, 4));
     assert_eq!(
         (events, written),
         (vec![steered(4, Steering::TooLate)], String::new())

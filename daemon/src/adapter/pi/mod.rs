@@ -1,7 +1,7 @@
 //! Kind `pi`: `pi --mode rpc` in both of its dialects (0.73.1, and 1.x with `agent_settled`).
 //!
 //! Owns what may be written to pi and when: one prompt at a time and only when idle, an abort and
-//! a word only after `agent_start`, a new session and a compaction only between runs, and nothing
+//! a steer only after `agent_start`, a new session and a compaction only between runs, and nothing
 //! left in pi's queue. No setter that writes the user's settings: only newer ones keep a model and
 //! a level to the session (`switch.rs`).
 //! Must not know processes or time: whatever pi never answers, the core ends by its deadlines.

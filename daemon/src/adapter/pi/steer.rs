@@ -1,6 +1,6 @@
-//! What is said to pi beside prompts: words to its run, answers to its dialogs, `compact`.
+//! What is said to pi beside prompts: steers to its run, answers to its dialogs, `compact`.
 //!
-//! Owns pi's steering queue as far as its reports tell: a word is taken when it has left that
+//! Owns pi's steering queue as far as its reports tell: a steer is taken when it has left that
 //! queue for the run, and what is left at the run's end is removed before anything else. Must not
 //! know when a turn is over.
 
@@ -27,7 +27,7 @@ impl Pi {
         self.queue.clearing.is_some() || self.driver.compaction.is_some()
     }
 
-    /// Is a response one to a word, to `clear_queue` or to `compact`? Then it is dealt with.
+    /// Is a response one to a steer, to `clear_queue` or to `compact`? Then it is dealt with.
     pub(super) fn steer_answered(
         &mut self,
         id: &str,
@@ -96,7 +96,7 @@ impl Pi {
             self.queue.clearing = Some(self.request("clear_queue", json!({}), out));
             return true;
         }
-        // The old dialect can't: the next prompt would bring the word along.
+        // The old dialect can't: the next prompt would bring the steer along.
         self.queue.length = 0;
         out.push(spoilt());
         false
@@ -119,6 +119,6 @@ pub(super) fn put_reply(question: &str, reply: &Reply, out: &mut Out<'_>) {
 
 const fn spoilt() -> WorkerEvent {
     WorkerEvent::Spoilt {
-        why: "pi kept a word that came too late and would give it to the next turn",
+        why: "pi kept a steer that came too late and would give it to the next turn",
     }
 }

@@ -1,4 +1,4 @@
-//! Words to pi's run, answers to its dialogs, and compactions between runs.
+//! Steers to pi's run, answers to its dialogs, and compactions between runs.
 
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{AskedFor, QuestionKind, Reply, Steering, WorkerCommand};
@@ -10,10 +10,7 @@ use crate::adapter::testing::{cancel, compact, prompt, steer};
 
 fn steered(replay: &Replay) -> Vec<(u64, Steering)> {
     let events = replay.events.iter().filter_map(|event| match event {
-        WorkerEvent::Steered {
-            steer: word,
-            steering,
-        } => Some((*word, steering.clone())),
+        WorkerEvent::Steered { steer, steering } => Some((*steer, steering.clone())),
         _ => None,
     });
     events.collect()

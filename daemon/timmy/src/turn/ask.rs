@@ -97,7 +97,7 @@ impl Turn<'_> {
     async fn attempt(&mut self, entry: usize) -> Result<Result<Reply, Trouble>, Ending> {
         self.has_requests_left()?;
         // Whoever said them counts on their being told.
-        self.take_words().await.map_err(Ending::Store)?;
+        self.take_steers().await.map_err(Ending::Store)?;
         let request = Request {
             target: self.context.plan.chain[entry].clone(),
             system: Arc::from(self.session.basis().system.as_str()),

@@ -1,7 +1,7 @@
-//! Words for a turn in flight.
+//! Steers for a turn in flight.
 //!
-//! Owns the moment from which on a word is too late, and that each then hears so: none is ever kept
-//! for a later turn. Must not know how a word reaches the model.
+//! Owns the moment from which on a steer is too late, and that each then hears so: none is ever kept
+//! for a later turn. Must not know how a steer reaches the model.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,18 +10,18 @@ use agentd_protocol::ids::Id;
 
 use crate::line::Line;
 
-/// Words that wait at once: whoever sends more doesn't wait for answers.
+/// Steers that wait at once: whoever sends more doesn't wait for answers.
 pub(crate) const WAITING: usize = 64;
 
-/// A word on its way into a turn.
+/// A steer on its way into a turn.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Word {
+pub(crate) struct PendingSteer {
     /// Of the request, to be answered.
     pub(crate) id: Option<Id>,
     pub(crate) text: String,
 }
 
-/// Why a word isn't taken in.
+/// Why a steer isn't taken in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unwelcome {
     /// The turn has ended, as good as.
@@ -30,9 +30,9 @@ pub(crate) enum Unwelcome {
     TooMany,
 }
 
-/// The words that wait; none when the turn takes no more.
+/// The steers that wait; none when the turn takes no more.
 #[derive(Debug)]
-pub(crate) struct Inbox(Mutex<Option<Vec<Word>>>);
+pub(crate) struct Inbox(Mutex<Option<Vec<PendingSteer>>>);
 
 impl Default for Inbox {
     fn default() -> Self {
@@ -41,28 +41,28 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    fn words(&self) -> MutexGuard<'_, Option<Vec<Word>>> {
+    fn steers(&self) -> MutexGuard<'_, Option<Vec<PendingSteer>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a word in.
+    /// Takes a steer in.
     ///
     /// # Errors
     /// It will never be told.
-    pub(crate) fn put(&self, word: Word) -> Result<(), Unwelcome> {
-        match &mut *self.words() {
+    pub(crate) fn put(&self, steer: PendingSteer) -> Result<(), Unwelcome> {
+        match &mut *self.steers() {
             None => Err(Unwelcome::TooLate),
-            Some(words) if words.len() >= WAITING => Err(Unwelcome::TooMany),
-            Some(words) => {
-                words.push(word);
+            Some(steers) if steers.len() >= WAITING => Err(Unwelcome::TooMany),
+            Some(steers) => {
+                steers.push(steer);
                 Ok(())
             }
         }
     }
 
     /// What came so far.
-    pub(crate) fn take(&self) -> Vec<Word> {
-        self.words()
+    pub(crate) fn take(&self) -> Vec<PendingSteer> {
+        self.steers()
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
@@ -70,16 +70,16 @@ impl Inbox {
 
     /// Takes no more if nothing waits; is it closed?
     pub(crate) fn close_if_empty(&self) -> bool {
-        let mut words = self.words();
-        if words.as_ref().is_some_and(Vec::is_empty) {
-            *words = None;
+        let mut steers = self.steers();
+        if steers.as_ref().is_some_and(Vec::is_empty) {
+            *steers = None;
         }
-        words.is_none()
+        steers.is_none()
     }
 
     /// Takes no more; these are too late.
-    fn close(&self) -> Vec<Word> {
-        self.words().take().unwrap_or_default()
+    fn close(&self) -> Vec<PendingSteer> {
+        self.steers().take().unwrap_or_default()
     }
 
     /// Takes no more, and says so to whoever waits: the turn is over, or never begins.
@@ -88,11 +88,11 @@ impl Inbox {
     }
 }
 
-/// Answers words that will never be told.
-pub(crate) async fn too_late(words: Vec<Word>, line: &Line) {
-    for word in words {
-        let error = "the turn ended before the word could be told";
-        line.refuse(word.id, Code::SessionIdle, error).await;
+/// Answers steers that will never be told.
+pub(crate) async fn too_late(steers: Vec<PendingSteer>, line: &Line) {
+    for steer in steers {
+        let error = "the turn ended before the steer could be told";
+        line.refuse(steer.id, Code::SessionIdle, error).await;
     }
 }
 
@@ -100,8 +100,8 @@ pub(crate) async fn too_late(words: Vec<Word>, line: &Line) {
 mod tests {
     use super::*;
 
-    fn word(text: &str) -> Word {
-        Word {
+    fn steer(text: &str) -> PendingSteer {
+        PendingSteer {
             id: None,
             text: text.to_owned(),
         }
@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn word_is_taken_once_or_refused() {
         let inbox = Inbox::default();
-        assert_eq!(inbox.put(word("a")), Ok(()));
-        assert!(!inbox.close_if_empty(), "a word waits");
-        assert_eq!(inbox.take(), [word("a")]);
+        assert_eq!(inbox.put(steer("a")), Ok(()));
+        assert!(!inbox.close_if_empty(), "a steer waits");
+        assert_eq!(inbox.take(), [steer("a")]);
         assert_eq!(inbox.take(), []);
         assert!(inbox.close_if_empty());
-        assert_eq!(inbox.put(word("b")), Err(Unwelcome::TooLate));
+        assert_eq!(inbox.put(steer("b")), Err(Unwelcome::TooLate));
         assert_eq!((inbox.take(), inbox.close()), (vec![], vec![]));
     }
 
@@ -123,9 +123,9 @@ mod tests {
     fn so_many_words_wait_and_no_more() {
         let inbox = Inbox::default();
         for _ in 0..WAITING {
-            assert_eq!(inbox.put(word("a")), Ok(()));
+            assert_eq!(inbox.put(steer("a")), Ok(()));
         }
-        assert_eq!(inbox.put(word("b")), Err(Unwelcome::TooMany));
+        assert_eq!(inbox.put(steer("b")), Err(Unwelcome::TooMany));
         assert_eq!(inbox.close().len(), WAITING);
     }
 }

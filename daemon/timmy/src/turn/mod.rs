@@ -262,21 +262,23 @@ impl<'a> Turn<'a> {
         Ok(said)
     }
 
-    /// Words that came while the model or its tools were busy, as the user's next ones.
-    async fn take_words(&mut self) -> Result<(), StoreError> {
-        let words = self.context.inbox.take();
-        if words.is_empty() {
+    /// Steers that came while the model or its tools were busy, as the user's next ones.
+    async fn take_steers(&mut self) -> Result<(), StoreError> {
+        let steers = self.context.inbox.take();
+        if steers.is_empty() {
             return Ok(());
         }
-        let said = words.iter().map(|word| Message::user(word.text.as_str()));
+        let said = steers
+            .iter()
+            .map(|steer| Message::user(steer.text.as_str()));
         let said = said.collect();
         if let Err(why) = self.session.append(said).await {
             // They are in no history: whoever said them must not believe that the model knows them.
-            inbox::too_late(words, self.context.line).await;
+            inbox::too_late(steers, self.context.line).await;
             return Err(why);
         }
-        for word in words {
-            self.context.line.answer("steer", word.id).await;
+        for steer in steers {
+            self.context.line.answer("steer", steer.id).await;
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Words for a turn in flight: taken once, or refused.
+//! Steers for a turn in flight: taken once, or refused.
 
 use super::*;
-use crate::turn::inbox::Word;
+use crate::turn::inbox::PendingSteer;
 
-fn word(text: &str) -> Word {
-    Word {
+fn steer(text: &str) -> PendingSteer {
+    PendingSteer {
         id: None,
         text: text.to_owned(),
     }
@@ -22,7 +22,7 @@ async fn steered(play: &mut Play, at: &'static str, text: &'static str) -> (Endi
         if line["type"] == at
             && let Some(text) = pending.take()
         {
-            let _late = inbox.put(word(text));
+            let _late = inbox.put(steer(text));
         }
     })
     .await
@@ -82,7 +82,7 @@ async fn steering_too_late_is_refused_and_not_kept() {
     let refusal = lines.iter().find(|line| line["code"] == "session-idle");
     assert!(refusal.is_some(), "{lines:#?}");
     assert!(!lines.iter().any(|line| line["type"] == "steer"));
-    assert!(play.inbox.put(word("later")).is_err());
+    assert!(play.inbox.put(steer("later")).is_err());
     play.turn("more").await;
     assert!(!play.history().concat().contains("left"));
 }
