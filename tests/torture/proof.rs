@@ -30,8 +30,9 @@ const WRONG: &[(&str, Faults, &str)] = &[
     ("forget-job", Faults::Kills(6), "every open job is known"),
 ];
 
-/// A kill may miss the moment in which a wrong shows; in so many runs it doesn't.
-const RUNS: u64 = 5;
+/// A kill may miss the moment in which a wrong shows; in so many runs it doesn't. Most show in the first
+/// or second.
+const RUNS: u64 = 12;
 
 /// Runs every wrong program, all at once as they mostly wait; says whether each was seen through.
 pub(crate) fn of_the_checker(like: &Plan) -> bool {
