@@ -69,8 +69,9 @@ pub async fn give_back(stop: CancellationToken) {
     let _stopped: Option<()> = stop.run_until_cancelled(whenever).await;
 }
 
-/// Gives back what the kernel keeps in memory of the program, the code of the start at first, whenever
-/// there was something to do and no more comes; sleeps until then. It stays in the kernel's cache.
+/// Gives back what the kernel keeps in memory of the program, the code of the start at first, and what
+/// is free in the heap, whenever there was something to do and no more comes; sleeps until then. The
+/// program stays in the kernel's cache.
 pub async fn forget_program(stop: CancellationToken) {
     let whenever = async {
         loop {

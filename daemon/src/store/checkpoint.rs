@@ -91,6 +91,7 @@ impl Checkpoints {
                     self.looked = 0;
                     Length::TooLong
                 }
+                CheckpointEnd::Failed => Length::Good,
             };
         }
         if pages <= CHECKPOINT_PAGES {
@@ -106,8 +107,10 @@ impl Checkpoints {
             // When somebody still reads what is in it, the next commit tries again.
             match checkpoint(conn, "RESTART") {
                 CheckpointEnd::Whole => config.readers.resume(),
-                CheckpointEnd::InPart if pages > RESTART_PAGES => config.readers.pause(GAP),
-                CheckpointEnd::InPart => {}
+                CheckpointEnd::InPart | CheckpointEnd::Failed if pages > RESTART_PAGES => {
+                    config.readers.pause(GAP);
+                }
+                CheckpointEnd::InPart | CheckpointEnd::Failed => {}
             }
         }
         if pages > MOST_PAGES {
@@ -221,7 +224,7 @@ pub(super) fn checkpoint(conn: &Connection, mode: &str) -> CheckpointEnd {
         Ok(_hindered) => CheckpointEnd::InPart,
         Err(error) => {
             warn(&error);
-            CheckpointEnd::InPart
+            CheckpointEnd::Failed
         }
     }
 }
@@ -232,6 +235,8 @@ pub(super) enum CheckpointEnd {
     Whole,
     /// Somebody reads what is in the log, or writes back beside.
     InPart,
+    /// Nobody is to wait for, and that was logged: the file has no room for it, say.
+    Failed,
 }
 
 fn warn(error: &rusqlite::Error) {

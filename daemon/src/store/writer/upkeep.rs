@@ -87,13 +87,13 @@ impl Writer {
         self.free_log();
         let until = Instant::now() + LETS_GO_WITHIN;
         loop {
-            if checkpoint(conn, "TRUNCATE") == CheckpointEnd::Whole {
-                return true;
+            match checkpoint(conn, "TRUNCATE") {
+                CheckpointEnd::Whole => return true,
+                CheckpointEnd::InPart if Instant::now() < until => {
+                    std::thread::park_timeout(Duration::from_millis(5));
+                }
+                CheckpointEnd::InPart | CheckpointEnd::Failed => return false,
             }
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
