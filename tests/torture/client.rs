@@ -15,8 +15,6 @@ use crate::random::Random;
 use crate::record::{Record, poll};
 use crate::work::{Request, Work};
 
-/// Nothing takes longer: a hanging turn is ended by its timeout and four rungs of 5 s.
-const LINE_WITHIN: Duration = Duration::from_secs(60);
 /// A daemon that is down comes back within this time.
 pub(crate) const UP_WITHIN: Duration = Duration::from_secs(60);
 /// How often a daemon that is down or full is tried again.
@@ -46,7 +44,7 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn connect(record: &Record) -> Option<Self> {
         let stream = UnixStream::connect(&record.socket).ok()?;
-        stream.set_read_timeout(Some(LINE_WITHIN)).ok()?;
+        stream.set_read_timeout(Some(record.patience)).ok()?;
         let reader = BufReader::new(stream.try_clone().ok()?);
         let conn = record.conn();
         Some(Self {
@@ -109,8 +107,8 @@ impl Wire {
             Ok(_) if line.ends_with(b"\n") => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 record.stuck(format!(
-                    "connection {} heard nothing for {LINE_WITHIN:?}",
-                    self.conn
+                    "connection {} heard nothing for {:?}",
+                    self.conn, record.patience
                 ));
                 return None;
             }

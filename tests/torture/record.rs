@@ -14,6 +14,8 @@ use crate::history::{Asked, Conn, Dispatched, Followed, Heard, History};
 /// The shared part of a run.
 pub(crate) struct Record {
     begun: Instant,
+    /// How long anything is waited for that has to come.
+    pub(crate) patience: Duration,
     pub(crate) socket: PathBuf,
     history: Mutex<History>,
     grown: Condvar,
@@ -28,9 +30,10 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Record {
-    pub(crate) fn new(socket: PathBuf) -> Self {
+    pub(crate) fn new(socket: PathBuf, patience: Duration) -> Self {
         Self {
             begun: Instant::now(),
+            patience,
             socket,
             history: Mutex::default(),
             grown: Condvar::new(),

@@ -37,8 +37,11 @@ const PROGRAM: u64 = ASKERS + 1;
 const DISPATCHERS: std::ops::RangeInclusive<u64> = PROGRAM + 1..=PROGRAM + 2;
 /// The one that fills the queue.
 const FLOODER: u64 = PROGRAM + 3;
-/// What waits when the faults are over has its end within this time.
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// Everything that has to come comes within this time, also what waits when the faults are over: a
+/// hanging turn is ended by its timeout and four rungs of 5 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A wrong daemon may never say what is waited for, and what has to be seen of it was written down.
+const PATIENCE_WITH_WRONG: Duration = Duration::from_secs(25);
 /// How often it is looked whether it has: each look opens the store.
 const SETTLED_EVERY: Duration = Duration::from_millis(30);
 /// So many of these later it is looked whether the daemon knows them all.
@@ -131,7 +134,8 @@ impl Display for Times {
 pub(crate) fn run(plan: &Plan) -> Outcome {
     let begun = Instant::now();
     let mut place = Place::new(&plan.programs);
-    let record = Arc::new(Record::new(place.socket()));
+    let patience = plan.wrong.map_or(PATIENCE, |_| PATIENCE_WITH_WRONG);
+    let record = Arc::new(Record::new(place.socket(), patience));
     let mut counts = Counts::default();
     let base = base_of(&mut place, &record);
     let hook = receiver::start(&record, Random::part(plan.seed, 300));
@@ -254,7 +258,7 @@ fn settle(place: &mut Place, record: &Record, mended: &Variables) {
     let state = place.path("state");
     let mut open = Vec::new();
     let mut looks = (0..LOOKED_EVERY).cycle();
-    let settled = poll(SETTLED_WITHIN, || {
+    let settled = poll(record.patience, || {
         if looks.next() == Some(0) && !known::look(place, record) {
             place.kill_daemon();
             if !matches!(place.start(mended), Started::Up) {
@@ -270,7 +274,7 @@ fn settle(place: &mut Place, record: &Record, mended: &Variables) {
         None
     });
     if settled.is_none() {
-        record.stuck(format!("not ended within {SETTLED_WITHIN:?}: {open:#?}"));
+        record.stuck(format!("not ended within {:?}: {open:#?}", record.patience));
     }
 }
 
@@ -413,7 +417,7 @@ fn deliver(record: &Record) {
         answer.unwrap_or(Value::Null)
     };
     let mut pending = Value::Null;
-    let delivered = poll(SETTLED_WITHIN, || {
+    let delivered = poll(record.patience, || {
         let listed = ask(json!({"type": "webhooks", "id": 0, "state": "pending", "limit": 500}));
         pending = listed["deliveries"].clone();
         for row in pending.as_array()? {
@@ -422,7 +426,10 @@ fn deliver(record: &Record) {
         pending.as_array()?.is_empty().then_some(())
     });
     if delivered.is_none() {
-        record.stuck(format!("not told within {SETTLED_WITHIN:?}: {pending:#}"));
+        record.stuck(format!(
+            "not told within {:?}: {pending:#}",
+            record.patience
+        ));
     }
 }
 
@@ -468,7 +475,7 @@ fn stop(place: &mut Place, record: &Record) {
         let stop = json!({"type": "daemon.stop", "id": 0, "deadline": 5});
         let _answer = wire.write(&stop).ok().and_then(|()| wire.read(record));
     }
-    if place.left(SETTLED_WITHIN).is_none() {
+    if place.left(record.patience).is_none() {
         record.stuck("the daemon does not stop".to_owned());
         place.kill_daemon();
     }

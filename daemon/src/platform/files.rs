@@ -8,6 +8,7 @@
 //! with the look. Where it hangs nothing is asked any more for as long as it does (see
 //! `directories`), and another one goes on with the rest.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _, Write as _};
@@ -18,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, open};
@@ -138,6 +139,8 @@ struct PendingLook {
     #[cfg(target_os = "linux")]
     mounts: String,
     until: Instant,
+    /// Names that were asked for and lead to nothing: several agents' programs have the same ones.
+    gone: Mutex<BTreeSet<PathBuf>>,
     asking: Mutex<Asking>,
 }
 
@@ -156,6 +159,7 @@ impl Files {
             #[cfg(target_os = "linux")]
             mounts: directories::mounts(),
             until: Instant::now() + LOOK_WITHIN,
+            gone: Mutex::default(),
             asking: Mutex::default(),
         })))
     }
@@ -227,30 +231,38 @@ impl PendingLook {
         use nix::errno::Errno;
         use nix::fcntl::OFlag;
 
-        let named = CString::new(path.as_os_str().as_bytes()).ok()?;
-        let open = |flags| directories::open_at_once(&named, flags, &self.mounts);
-        match open(OFlag::empty()) {
-            Ok(file) => {
-                let file = File::from(file);
-                let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-                let known = || {
-                    let real = std::fs::read_link(&opened)?;
-                    whole(&opened, &file.metadata()?, real, head)
-                };
-                Some(known())
-            }
-            // Or it is a link that leads nowhere.
-            Err(Errno::ENOENT) => {
-                let gone = matches!(open(OFlag::O_NOFOLLOW), Err(Errno::ENOENT));
-                gone.then(|| Err(io::Error::from_raw_os_error(libc::ENOENT).into()))
-            }
-            Err(_) => None,
+        if lock(&self.gone).contains(path) {
+            return Some(Err(io::Error::from_raw_os_error(libc::ENOENT).into()));
         }
+        let named = CString::new(path.as_os_str().as_bytes()).ok()?;
+        let open = |flags| directories::open_at_once(&named, flags, &self.mounts).map(File::from);
+        // Most of what is looked for is not there, and this asks once for it. What follows links
+        // says the same of nothing and of a link that leads nowhere.
+        let named = match open(OFlag::O_NOFOLLOW) {
+            Ok(named) => named,
+            Err(Errno::ENOENT) => {
+                lock(&self.gone).insert(path.to_owned());
+                return Some(Err(io::Error::from_raw_os_error(libc::ENOENT).into()));
+            }
+            Err(_) => return None,
+        };
+        let is_link = named.metadata().ok()?.file_type().is_symlink();
+        let file = if is_link {
+            open(OFlag::empty()).ok()?
+        } else {
+            named
+        };
+        let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let known = || {
+            let real = std::fs::read_link(&opened)?;
+            whole(&opened, &file.metadata()?, real, head)
+        };
+        Some(known())
     }
 
     /// Has a child ask. Blocks, for a second at most.
     fn ask(&self, path: &Path, head: usize) -> Result<FileFacts, Absent> {
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asking = lock(&self.asking);
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() || asking.hanging >= HANG_AT_MOST {
             return Err(silent().into());
@@ -281,6 +293,10 @@ impl PendingLook {
             }
         }
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn silent() -> io::Error {
