@@ -96,6 +96,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     ),
     (&["doctor"], programs::doctor),
     (&["one-shot"], programs::one_shot),
+    (&["fork", "fork-large"], programs::fork),
     (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),

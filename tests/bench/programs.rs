@@ -2,11 +2,15 @@
 //!
 //! Owns these measurements. Must not know how they are judged.
 
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::time::Instant;
 
 use crate::place::{AGENTCTL, Client, Place, TIMMY, ms};
 use crate::report::{Figure, Limit, median};
 
+/// A program that does nothing.
+const TRUE: &str = "/bin/true";
 /// Runs per repetition; their median counts.
 const RUNS: usize = 21;
 
@@ -48,7 +52,7 @@ pub(crate) fn start(repetitions: usize) -> Vec<Figure> {
 pub(crate) fn agentctl(repetitions: usize) -> Vec<Figure> {
     let (up, down) = (Place::new(), Place::new());
     let _daemon = up.daemon();
-    let nothing = || ms(up.run("/bin/true", &[], 0));
+    let nothing = || ms(up.run(TRUE, &[], 0));
     // The turn as it is for a program that was just started: a connection of its own, cold caches.
     let turn = || {
         let started = nothing();
@@ -109,6 +113,47 @@ pub(crate) fn one_shot(repetitions: usize) -> Vec<Figure> {
         limit: Limit::More(10.0),
         aside: "`agentctl send` without a daemon; control: timmy -p".to_owned(),
     }]
+}
+
+/// A child made by `fork`, as workers are, beside one made by `vfork`, which may do nothing before its
+/// program: from a process of a daemon's size, and from one that has this much in memory.
+pub(crate) fn fork(repetitions: usize) -> Vec<Figure> {
+    let mut figures = [("fork", 0), ("fork-large", 256 << 20)].map(|(name, bytes)| {
+        let figure = Figure {
+            name,
+            unit: "ms",
+            control: Vec::new(),
+            ours: Vec::new(),
+            limit: Limit::More(if bytes == 0 { 0.5 } else { 30.0 }),
+            aside: format!("with {} MiB more in memory; control: vfork", bytes >> 20),
+        };
+        (figure, bytes)
+    });
+    for _ in 0..repetitions {
+        for (figure, bytes) in &mut figures {
+            let held = vec![1_u8; *bytes];
+            figure.control.push(runs(|| made(&mut Command::new(TRUE))));
+            figure.ours.push(runs(|| made(&mut forked())));
+            drop(std::hint::black_box(held));
+        }
+    }
+    figures.map(|(figure, _)| figure).into()
+}
+
+#[expect(unsafe_code, reason = "what the standard library forks for")]
+fn forked() -> Command {
+    let mut command = Command::new(TRUE);
+    // SAFETY: it does nothing.
+    unsafe { command.pre_exec(|| Ok(())) };
+    command
+}
+
+fn made(command: &mut Command) -> f64 {
+    let begun = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let took = ms(begun.elapsed());
+    child.wait().unwrap();
+    took
 }
 
 /// A look at everything but what takes its time: versions of agents, the whole store, other machines.
