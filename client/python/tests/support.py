@@ -84,6 +84,10 @@ class Place(unittest.TestCase):
         context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
 
+    def impatient(self) -> None:
+        """Nobody comes back in this test: that is found out soon."""
+        self.enter(mock.patch("agentd._fallback.PATIENCE_MS", 200))
+
     def note(self, told: Any) -> None:
         """What went wrong where nobody could be told."""
         self.unraisable.append(f"{told.err_msg or ''} {told.exc_value!r}")

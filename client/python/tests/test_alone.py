@@ -81,6 +81,10 @@ class WithoutDaemon(Place):
 
 
 class Strange(Place):
+    def setUp(self) -> None:
+        super().setUp()
+        self.impatient()
+
     def harness(self, *connections: list[Any]) -> agentd.Harness:
         self.server = Scripted(self.socket, *connections)
         self.addCleanup(self.server.close)

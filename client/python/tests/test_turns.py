@@ -314,6 +314,7 @@ class Async(WithDaemon):
 
 class Faults(WithDaemon):
     def test_a_daemon_killed_in_the_middle_leaves_a_key_that_finds_the_turn(self) -> None:
+        self.impatient()
         prompt = "a [[sleep 600000]]"
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(self.harness.run_session, prompt)
@@ -399,6 +400,7 @@ class Faults(WithDaemon):
         self.assertEqual([result.ok for result in results], [True, True])
 
     def test_a_stopped_daemon_is_noticed(self) -> None:
+        self.impatient()
         harness = agentd.Harness(fallback=False, patience=0.3)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(harness.run_session, "a [[sleep 600000]]")
