@@ -36,9 +36,17 @@ rm -rf "$place/package/src"
 (cd client/python && "$tools/bin/ruff" check --no-cache . && "$tools/bin/ruff" format --no-cache --check .)
 (cd client/python && "$tools/bin/mypy" --cache-dir "$place/mypy")
 # The types of the installed package, as its users see them.
-echo 'import agentd; reveal_type(agentd.run_session("x", timeout=5).cost.usd)' >"$place/user.py"
+cat >"$place/user.py" <<'USER'
+import agentd
+reveal_type(agentd.run_session("x", timeout=5).cost.usd)
+reveal_type(agentd.Harness().jobs(state="running"))
+agentd.Harness().run_session("x", timeot=5)
+USER
 "$tools/bin/mypy" --strict --cache-dir "$place/mypy" --python-executable "$place/fresh/bin/python" \
-    "$place/user.py" | grep -F 'float | None'
+    "$place/user.py" >"$place/said" || true
+for fact in 'float | None' 'list[agentd.rows.Job]' 'did you mean "timeout"' 'Found 1 error'; do
+    grep -F "$fact" "$place/said" || { cat "$place/said" >&2; exit 1; }
+done
 
 repository=$PWD
 cd "$place/package"

@@ -200,6 +200,10 @@ class Strange(Place):
             self.again()
             with self.assertRaises(errors.UnreachableError):
                 self.harness([HELLO, answer]).collect(["j1"])
+        for rows in (5, ["j1"], [{"job": "j1", "accepted_at": "yesterday"}]):
+            self.again()
+            with self.assertRaisesRegex(errors.UnreachableError, "can't be read"):
+                self.harness([HELLO, {"type": "jobs", "ok": True, "jobs": rows}]).jobs()
         self.again()
         free = {**END, "cost": "free"}
         result = self.harness([HELLO, [ACCEPTED, free]]).run_session("x")

@@ -133,6 +133,14 @@ class Cancelled(WithDaemon):
         asyncio.run(cancelled_after(8))
         self.assertEqual(set(self.states()), {"cancelled"})
 
+    def test_jobs_go_on_when_their_collect_is_cancelled(self) -> None:
+        jobs = self.harness.dispatch_parallel([{"prompt": LONG}])
+        self.running()
+        with at_write(b'"collect"', interrupt), self.assertRaises(KeyboardInterrupt):
+            self.harness.collect(jobs)
+        self.assertEqual(self.harness.job(jobs[0]).state, "running")
+        self.assertEqual(self.harness.abort(jobs[0]), jobs)
+
     def test_a_stream_is_sent_once_whatever_becomes_of_it(self) -> None:
         stream = self.harness.stream(LONG)
         stream.abort()

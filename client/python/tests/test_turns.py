@@ -51,10 +51,11 @@ class Turns(WithDaemon):
             self.harness.run_session("a", agent="tmmy")
         self.assertIsNone(caught.exception.job)
         self.assertIn("did you mean `timmy`?", str(caught.exception))
-        with self.assertRaisesRegex(errors.UnsupportedError, "timout"):
-            self.harness.dispatch({"prompt": "a", "timout": 5})
-        with self.assertRaises(errors.InvalidRequestError):
+        with self.assertRaisesRegex(errors.UnsupportedError, "colour"):
+            self.harness.dispatch({"prompt": "a", "colour": 5})
+        with self.assertRaises(ValueError) as wrong:
             self.harness.run_session("   ")
+        self.assertIsInstance(wrong.exception, errors.InvalidRequestError)
 
     def test_a_timeout_is_one_of_python_s_too(self) -> None:
         with self.assertRaises(TimeoutError) as caught:
@@ -118,7 +119,8 @@ class Turns(WithDaemon):
     def test_a_session_s_model_is_changed(self) -> None:
         with self.harness.session("main", agent="chaos") as session:
             session.run("chaos:say a")
-            session.set_model("large", thinking="low")
+            session.set_model("small", thinking="low")
+            self.harness.set_model("main", "large")
             row = self.harness.request("set_model", session="main", model="large")
             self.assertEqual((row["model"], row["thinking"]), ("large", "low"))
         with (

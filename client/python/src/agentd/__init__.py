@@ -1,7 +1,7 @@
 """AI agents through agentd, the daemon of this machine.
 
     from agentd import run_session
-    print(run_session("hello", agent="timmy", provider="echo").final_response)
+    print(run_session("hello", agent="timmy", provider="echo"))
 
 ``agentd.aio`` has the same for asyncio, ``agentd.errors`` what is raised.
 """
@@ -11,23 +11,30 @@ from ._sync import Harness, Session, Stream, run_session
 from ._version import VERSION
 from .errors import AgentdError, OutcomeUnknownError, StillPendingError
 from .result import Cost, Result
+from .rows import Agent, HistoryTurn, Job, Question, SessionInfo, Usage
 from .types import Attachment, Event, Options, Send
 
 __version__ = VERSION
 
 __all__ = [
+    "Agent",
     "AgentdError",
     "Attachment",
     "Cost",
     "Event",
     "Harness",
+    "HistoryTurn",
+    "Job",
     "Options",
     "OutcomeUnknownError",
+    "Question",
     "Result",
     "Send",
     "Session",
+    "SessionInfo",
     "StillPendingError",
     "Stream",
+    "Usage",
     "__version__",
     "aio",
     "errors",

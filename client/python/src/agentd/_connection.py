@@ -16,10 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from ._endpoint import Endpoint, NotConnected
+from ._endpoint import START, Endpoint, NotConnected
 from ._fallback import COMING, Decision, Fact, Lock, decide
 from ._io import Channel, Io
 from ._version import VERSION
@@ -211,9 +211,18 @@ async def connect(way: Way) -> Connection:
             elif decision.choice == "refused":
                 raise DrainingError(
                     "the daemon is stopping and takes no new work", retryable=True
-                ) from failed
+                ) from None
             else:
-                raise UnreachableError(str(failed), hint=failed.hint) from failed
+                raise UnreachableError(str(failed), hint=failed.hint) from None
+
+
+async def connect_to_daemon(way: Way, request: str) -> Connection:
+    """The same, for what a run without it can't do."""
+    try:
+        return await connect(replace(way, fallback=False))
+    except UnreachableError as error:
+        message = f"`{request}` needs a daemon: {error.message}"
+        raise UnreachableError(message, hint=error.hint) from None
 
 
 class Wait:
@@ -283,13 +292,13 @@ async def one_shot(way: Way, why: str) -> Connection:
     if program is None:
         raise UnreachableError(
             f"{why}; and to run without the daemon `agentctl` is needed, which is not on `PATH`",
-            hint="start the daemon with `agentd`, or put `agentctl` on `PATH`",
+            hint=f"{START}, or put `agentctl` on `PATH`",
         )
     command = [program, *(("--socket", way.socket) if way.socket else ()), "stdio"]
     try:
         ours, child = _started(command)
     except OSError as error:
-        raise UnreachableError(f"{why}; and `{program}` can't be started: {error}") from error
+        raise UnreachableError(f"{why}; and `{program}` can't be started: {error}") from None
     try:
         channel = await way.io.channel(ours)
     except BaseException:
@@ -301,7 +310,7 @@ async def one_shot(way: Way, why: str) -> Connection:
         await connection.greet(_START_PATIENCE)
     except NotConnected as failed:
         words = await connection.close() or str(failed)
-        raise UnreachableError(f"{why}; and running without it failed: {words}") from failed
+        raise UnreachableError(f"{why}; and running without it failed: {words}") from None
     except BaseException:
         connection.abandon()
         raise

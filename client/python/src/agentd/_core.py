@@ -11,11 +11,21 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from ._again import MOST_LOSSES, Heard, follow
-from ._connection import Connection, Lost, Wait, Way, connect, one_shot, seen
-from ._endpoint import Endpoint
+from ._connection import (
+    Connection,
+    Lost,
+    Wait,
+    Way,
+    connect,
+    connect_to_daemon,
+    one_shot,
+    seen,
+)
+from ._endpoint import START, Endpoint
 from ._wire import Line, send_fields
 from .errors import (
     AgentdError,
@@ -28,6 +38,9 @@ from .errors import (
 from .result import Result
 from .types import Event
 
+Timeout = float | timedelta | None
+MOST_ROWS = 500
+"""Rows that one page of a list may have."""
 COLLECT_AT_ONCE = 256
 """Jobs that one ``collect`` may name."""
 ABORT_PATIENCE = 5.0
@@ -91,8 +104,7 @@ class Turn:
             except Lost as lost:
                 if not await self._again():
                     raise self._unknown(
-                        f"{lost}, after the request was written: its outcome is unknown",
-                        hint="ask again with the same `idempotency_key`",
+                        f"{lost}, after the request was written: its outcome is unknown"
                     ) from lost
                 line = None
                 continue
@@ -107,7 +119,7 @@ class Turn:
             refusal = of_line(line)
             if self.job is not None or isinstance(refusal, OutcomeUnknownError):
                 # It is about the conversation: what was accepted goes on.
-                raise self._unknown(refusal.message, hint=refusal.hint, line=line)
+                raise self._unknown(refusal.message, line=line)
             raise refusal
         self.result = Result.of_line(line)
         self.result.notes.extend(self._notes)
@@ -155,7 +167,9 @@ class Turn:
         """Ends the turn, unless it has ended, and the conversation. A worker that doesn't listen
         is left to the daemon after a while."""
         if self.result is None and self._failure is None:
-            self._failure = AgentdError("the turn was aborted", job=self.job)
+            self._failure = AgentdError(
+                "the turn was aborted", hint="a new stream sends it again", job=self.job
+            )
         connection, number = self._connection, self._number
         if connection is None:
             return
@@ -237,19 +251,14 @@ class Core:
         return Turn(self.way, send, stream=stream)
 
     async def ask(
-        self,
-        kind: str,
-        fields: Mapping[str, Any],
-        *,
-        changes: bool,
-        keys: list[str] | None = None,
-        alone: bool = True,
+        self, kind: str, fields: Mapping[str, Any], *, changes: bool, alone: bool = True
     ) -> Line:
-        """One request and its answer. ``alone``: a run without the daemon can answer it, too."""
-        way = self.way if alone else replace(self.way, fallback=False)
-        connection = await connect(way)
+        """One request and its answer; a field that is ``None`` isn't said. ``alone``: a run
+        without the daemon can answer it, too."""
+        said = {name: value for name, value in fields.items() if value is not None}
+        connection = await (connect(self.way) if alone else connect_to_daemon(self.way, kind))
         try:
-            line = await ask_on(connection, kind, fields, changes=changes, keys=keys)
+            line = await ask_on(connection, kind, said, changes=changes)
         except BaseException:
             connection.abandon()
             raise
@@ -265,7 +274,7 @@ class Core:
             return []
         keys = [job["idempotency_key"] for job in jobs]
         # Somebody has to run them when we are gone.
-        connection = await connect(replace(self.way, fallback=False))
+        connection = await connect_to_daemon(self.way, "dispatch_parallel")
         number = connection.number()
         losses = 0
         try:
@@ -297,7 +306,7 @@ class Core:
         await connection.close()
         return numbers
 
-    async def collect(self, jobs: Iterable[str], timeout: float | None) -> list[Result]:
+    async def collect(self, jobs: Iterable[str], timeout: Timeout) -> list[Result]:
         """The results in the order asked, however many lines that takes."""
         order = list(jobs)
         found: dict[str, Result] = {}
@@ -324,9 +333,7 @@ class Core:
             raise StillPendingError(done, late)
         return [found[job] for job in order]
 
-    async def as_completed(
-        self, jobs: Iterable[str], timeout: float | None
-    ) -> AsyncIterator[Result]:
+    async def as_completed(self, jobs: Iterable[str], timeout: Timeout) -> AsyncIterator[Result]:
         """The results as they come, at most 256."""
         left = list(dict.fromkeys(jobs))
         collector = Collector(self.way, timeout)
@@ -340,13 +347,23 @@ class Core:
         finally:
             collector.abandon()
 
-    async def set_model(
-        self, session: str, model: str, provider: str | None, thinking: str | None
-    ) -> Line:
-        """For the turns of a session that are sent from now on."""
-        fields = {"session": session, "model": model, "provider": provider, "thinking": thinking}
-        given = {name: value for name, value in fields.items() if value is not None}
-        return await self.ask("set_model", given, changes=True, alone=False)
+    async def rows(
+        self, kind: str, fields: Mapping[str, Any], rows: str, cursor: str, limit: int | None = None
+    ) -> list[Line]:
+        """What a list has, page by page."""
+        found: list[Line] = []
+        fields = {**fields, "limit": MOST_ROWS}
+        while limit is None or len(found) < limit:
+            if limit is not None:
+                fields["limit"] = min(MOST_ROWS, limit - len(found))
+            line = await self.ask(kind, fields, changes=False)
+            if not isinstance(line.get(rows), list):
+                raise UnreachableError(f"the daemon's answer to `{kind}` can't be read", line=line)
+            found += line[rows]
+            if line.get("next") is None:
+                break
+            fields[cursor] = line["next"]
+        return found
 
     async def abort(self, target: Mapping[str, Any]) -> list[str]:
         """Gives what is being cancelled."""
@@ -354,7 +371,7 @@ class Core:
 
     async def events(self, fields: Mapping[str, Any]) -> AsyncIterator[Event]:
         """The lines of a subscription, without end."""
-        connection = await connect(replace(self.way, fallback=False))
+        connection = await connect_to_daemon(self.way, "events")
         try:
             number = await connection.request("subscribe", fields)
             answered = False
@@ -365,7 +382,9 @@ class Core:
                 answered = True
                 yield line
         except Lost as lost:
-            raise UnreachableError(str(lost), hint="go on with `after` of the last `seq`") from lost
+            raise UnreachableError(
+                str(lost), hint='go on with events(after=event["seq"]) of the last one'
+            ) from lost
         finally:
             connection.abandon()
 
@@ -373,7 +392,9 @@ class Core:
 class Collector:
     """Asks for results, on one conversation after another: asking changes nothing."""
 
-    def __init__(self, way: Way, timeout: float | None) -> None:
+    def __init__(self, way: Way, timeout: Timeout) -> None:
+        if isinstance(timeout, timedelta):
+            timeout = timeout.total_seconds()
         self._way = way
         self._until = None if timeout in (None, math.inf) else time.monotonic() + (timeout or 0.0)
         self._connection: Connection | None = None
@@ -404,7 +425,7 @@ class Collector:
                 names = ", ".join(pending)
                 raise UnreachableError(
                     f"not done, and no daemon is there to run them: {names}",
-                    hint="start it with `agentd`, and collect them again",
+                    hint=f"{START}; then collect them again",
                 )
             return results, pending
 

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 from ._fallback import RESTART_PATIENCE_MS, Fact, Lock
 
+START = "start it: `agentd &`, or for good with `agentctl service install`"
+"""What to do where no daemon is."""
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 """Longest socket path in bytes: the kernel's ``sun_path`` without its closing zero."""
 _MAX_LOCK = 16 * 1024
@@ -75,7 +77,7 @@ class NotConnected(Exception):  # noqa: N818
 
     def __init__(self, fact: Fact, message: str, hint: str | None = None) -> None:
         super().__init__(message)
-        self.fact = fact
+        self.fact: Fact = fact
         self.hint = hint
 
 
@@ -148,10 +150,12 @@ _FACTS: dict[int | None, tuple[Fact, str]] = {
 def _failed(path: str, error: Exception) -> NotConnected:
     number = error.errno if isinstance(error, OSError) else None
     fact, words = _FACTS.get(number, ("unusable", str(error)))
-    hint = "the socket belongs to somebody else, or its directory does"
-    return NotConnected(
-        fact, f"cannot connect to `{path}`: {words}", hint if fact == "denied" else None
-    )
+    hints: dict[Fact, str] = {
+        "denied": "the socket belongs to somebody else, or its directory does",
+        "no-socket": START,
+        "refused": START,
+    }
+    return NotConnected(fact, f"cannot connect to `{path}`: {words}", hints.get(fact))
 
 
 def _peer_uid(sock: socket.socket) -> int:

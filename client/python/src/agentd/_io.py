@@ -14,6 +14,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar, cast
 
+from .errors import AgentdError
+
 T = TypeVar("T")
 
 _READ = 64 * 1024
@@ -24,6 +26,7 @@ class Channel(Protocol):
 
     async def read(self, timeout: float) -> bytes:
         """Some bytes, none at the end. Raises ``TimeoutError``; nothing is lost then."""
+        ...
 
     async def write(self, data: bytes, patience: float) -> None:
         """All of it, or an ``OSError``: ``TimeoutError`` when it isn't taken within so many
@@ -41,6 +44,7 @@ class Io(Protocol):
 
     async def channel(self, sock: socket.socket) -> Channel:
         """A channel over a connected socket, which is its own from now on."""
+        ...
 
     async def sleep(self, seconds: float) -> None:
         """Waits."""
@@ -55,6 +59,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         work.send(None)
     except StopIteration as end:
         return cast(T, end.value)
+    except AgentdError as error:
+        # Where the caller called, rather than how we found out.
+        raise error.with_traceback(None) from None
     work.close()
     raise RuntimeError("a blocking coroutine waited for a loop: a bug in agentd")
 

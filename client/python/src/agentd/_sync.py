@@ -5,19 +5,50 @@ Owns nothing but this translation.
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from . import aio
-from ._connection import Way
-from ._core import Core
+from ._arguments import checked
 from ._io import Blocking, run
 from .result import Result
 from .types import Event, Options, Unpack
 
+P = ParamSpec("P")
 T = TypeVar("T")
+U = TypeVar("U")
+
+
+class _Harness(aio.Harness):
+    _io = Blocking
+
+
+def _blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """A method that waits for the other one's end."""
+    inner = inspect.unwrap(method)
+
+    def call(self: Any, /, *given: P.args, **keywords: P.kwargs) -> T:
+        work: Coroutine[Any, Any, T] = inner(self._inner, *given, **keywords)
+        return run(work)
+
+    return cast(Callable[Concatenate[Any, P], T], checked(inner, call))
+
+
+def _wrapping(
+    method: Callable[Concatenate[Any, P], T], wrap: Callable[[T], U], returns: object
+) -> Callable[Concatenate[Any, P], U]:
+    """A method that gives what the other one gives, for who has no loop."""
+    inner = inspect.unwrap(method)
+
+    def call(self: Any, /, *given: P.args, **keywords: P.kwargs) -> U:
+        return wrap(inner(self._inner, *given, **keywords))
+
+    return cast(Callable[Concatenate[Any, P], U], checked(inner, call, returns))
 
 
 def _each(items: AsyncIterator[T]) -> Iterator[T]:
@@ -39,50 +70,43 @@ async def _following(items: AsyncIterator[T]) -> T:
 
 
 class Stream:
-    """The lines of a turn as they come. As a context manager, it aborts the turn when it is left
-    before its end; else the turn goes on without a listener. Read on after an abort or a failure,
-    it raises, and sends nothing again."""
+    """The lines of a turn as they come: ``for event in stream``. As a context manager, it aborts
+    the turn when it is left before its end; else the turn goes on without a listener. Read on after
+    an abort or a failure, it raises, and sends nothing again."""
 
     def __init__(self, stream: aio.Stream) -> None:
-        self._stream = stream
+        self._inner = stream
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     @property
     def job(self) -> str | None:
         """The job, once it is accepted."""
-        return self._stream.job
+        return self._inner.job
 
     @property
     def key(self) -> str:
         """The idempotency key: a send with it attaches to this turn."""
-        return self._stream.key
+        return self._inner.key
 
     @property
     def result(self) -> Result | None:
         """The result, once all lines were read."""
-        return self._stream.result
+        return self._inner.result
 
     def __iter__(self) -> Iterator[Event]:
         return self
 
     def __next__(self) -> Event:
         try:
-            return run(self._stream.__anext__())
+            return run(self._inner.__anext__())
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def text(self) -> Iterator[str]:
-        """Only what the agent says, piece by piece, with an empty line between messages. A message
-        that the agent gives up and begins anew was said already: ``result`` has only the new one.
-        """
-        return _each(self._stream.text())
-
-    def finish(self) -> Result:
-        """Reads the rest and gives the result."""
-        return run(self._stream.finish())
-
-    def abort(self) -> None:
-        """Ends the turn."""
-        run(self._stream.abort())
+    text = _wrapping(aio.Stream.text, _each, Iterator[str])
+    finish = _blocking(aio.Stream.finish)
+    abort = _blocking(aio.Stream.abort)
 
     def __enter__(self) -> Stream:
         return self
@@ -93,7 +117,7 @@ class Stream:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.abort()
+        run(self._inner.__aexit__(kind, error, trace))
 
 
 class Session:
@@ -104,29 +128,26 @@ class Session:
     """
 
     def __init__(self, session: aio.Session) -> None:
-        self._session = session
+        self._inner = session
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     @property
     def name(self) -> str:
-        """What it is called."""
-        return self._session.name
+        """Its name."""
+        return self._inner.name
 
-    def run(self, prompt: str, **options: Unpack[Options]) -> Result:
-        """One turn. Raises for one that failed."""
-        return run(self._session.run(prompt, **options))
-
-    def stream(self, prompt: str, **options: Unpack[Options]) -> Stream:
-        """One turn, line by line."""
-        return Stream(self._session.stream(prompt, **options))
-
-    def set_model(
-        self, model: str, *, provider: str | None = None, thinking: str | None = None
-    ) -> None:
-        """Another model for the turns that are sent from now on; what isn't named stays."""
-        run(self._session.set_model(model, provider=provider, thinking=thinking))
+    run = _blocking(aio.Session.run)
+    stream = _wrapping(aio.Session.stream, Stream, Stream)
+    set_model = _blocking(aio.Session.set_model)
+    history = _blocking(aio.Session.history)
+    steer = _blocking(aio.Session.steer)
+    abort = _blocking(aio.Session.abort)
+    compact = _blocking(aio.Session.compact)
 
     def __enter__(self) -> Session:
-        run(self._session.__aenter__())
+        run(self._inner.__aenter__())
         return self
 
     def __exit__(
@@ -135,18 +156,21 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        run(self._session.__aexit__(kind, error, trace))
+        run(self._inner.__aexit__(kind, error, trace))
 
 
 class Harness:
-    """The agents of this machine. Threads may share one.
+    """The agents of this machine.
 
     ``socket``: another daemon's than the usual one. ``fallback=False``: fail rather than run
     without a daemon. ``agentctl``: the program for that, else the one on ``PATH``. ``name`` is for
     the daemon's log. ``patience``: seconds of silence after which the daemon is asked for a sign of
     life; without one within as many again, the outcome is unknown.
+
+    It holds no connection and needs no closing. Threads and tasks may share one.
     """
 
+    @checked
     def __init__(
         self,
         socket: str | os.PathLike[str] | None = None,
@@ -156,78 +180,35 @@ class Harness:
         agentctl: str | None = None,
         patience: float = 15.0,
     ) -> None:
-        self._harness = aio.Harness.__new__(aio.Harness)
-        path = None if socket is None else os.fsdecode(socket)
-        self._harness._core = Core(Way(Blocking(), path, fallback, name, agentctl, patience))
+        self._inner = _Harness(
+            socket, fallback=fallback, name=name, agentctl=agentctl, patience=patience
+        )
 
-    def run_session(self, prompt: str, **options: Unpack[Options]) -> Result:
-        """Runs one turn and gives its result; ``types.Options`` has the options.
-
-        Raises the class of ``errors`` for its code when it is refused or fails, ``errors.
-        OutcomeUnknownError`` when the connection is lost in the middle. Ctrl-C aborts the turn.
-        """
-        return run(self._harness.run_session(prompt, **options))
-
-    def dispatch(self, send: Mapping[str, Any]) -> Result:
-        """The same, for a send as a mapping (``types.Send``)."""
-        return run(self._harness.dispatch(send))
-
-    def stream(self, prompt: str, **options: Unpack[Options]) -> Stream:
-        """The same, line by line. Nothing is sent before the first line is asked for."""
-        return Stream(self._harness.stream(prompt, **options))
-
-    def dispatch_parallel(self, sends: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Hands in up to 256 turns, all or none, and gives their jobs. Needs a daemon: it keeps
-        them, over restarts, until they are collected. Cancelled before the jobs are known, as by
-        Ctrl-C, it cancels them."""
-        return run(self._harness.dispatch_parallel(sends))
-
-    def collect(self, jobs: Iterable[str], timeout: float | None = None) -> list[Result]:
-        """The results of jobs, in the order asked; those that failed have ``error``. It goes on
-        over a restart of the daemon.
-
-        Raises ``errors.StillPendingError`` after ``timeout`` seconds; 0 looks. Without ``timeout``,
-        ``errors.UnreachableError`` when some aren't done and there is no daemon to run them.
-        """
-        return run(self._harness.collect(jobs, timeout))
-
-    def as_completed(self, jobs: Iterable[str], timeout: float | None = None) -> Iterator[Result]:
-        """The results of up to 256 jobs, each as soon as it is there."""
-        return _each(self._harness.as_completed(jobs, timeout))
-
-    def session(
-        self,
-        name: str | None = None,
-        *,
-        agent: str | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        toolsets: list[str] | None = None,
-        close: bool | None = None,
-    ) -> Session:
-        """A conversation. ``close``: is it closed at the end of its block? By default one without a
-        name is."""
-        session = self._harness.session(name, agent=agent, cwd=cwd, toolsets=toolsets, close=close)
-        return Session(session)
-
-    def abort(self, job: str | None = None, *, session: str | None = None) -> list[str]:
-        """Cancels a job, or what runs in a session; gives the jobs. Just one of them is given."""
-        return run(self._harness.abort(job, session=session))
-
-    def status(self) -> dict[str, Any]:
-        """How the daemon is."""
-        return run(self._harness.status())
-
-    def request(self, kind: str, /, **fields: Any) -> dict[str, Any]:
-        """Any other request of ``client/PROTOCOL.md`` part 5, and its one answer. A ``send`` and a
-        ``subscribe`` have more: ``stream`` and ``events`` are for them."""
-        return run(self._harness.request(kind, **fields))
-
-    def events(self, **fields: Any) -> Iterator[Event]:
-        """What happens, of all jobs or of some (``subscribe``), without end; with ``after`` what
-        happened first."""
-        return _each(self._harness.events(**fields))
+    run_session = _blocking(aio.Harness.run_session)
+    dispatch = _blocking(aio.Harness.dispatch)
+    stream = _wrapping(aio.Harness.stream, Stream, Stream)
+    dispatch_parallel = _blocking(aio.Harness.dispatch_parallel)
+    collect = _blocking(aio.Harness.collect)
+    as_completed = _wrapping(aio.Harness.as_completed, _each, Iterator[Result])
+    session = _wrapping(aio.Harness.session, Session, Session)
+    jobs = _blocking(aio.Harness.jobs)
+    job = _blocking(aio.Harness.job)
+    sessions = _blocking(aio.Harness.sessions)
+    history = _blocking(aio.Harness.history)
+    agents = _blocking(aio.Harness.agents)
+    usage = _blocking(aio.Harness.usage)
+    questions = _blocking(aio.Harness.questions)
+    answer = _blocking(aio.Harness.answer)
+    steer = _blocking(aio.Harness.steer)
+    set_model = _blocking(aio.Harness.set_model)
+    compact = _blocking(aio.Harness.compact)
+    abort = _blocking(aio.Harness.abort)
+    status = _blocking(aio.Harness.status)
+    request = _blocking(aio.Harness.request)
+    events = _wrapping(aio.Harness.events, _each, Iterator[Event])
 
 
+@checked
 def run_session(prompt: str, **options: Unpack[Options]) -> Result:
-    """``Harness().run_session``."""
-    return Harness().run_session(prompt, **options)
+    """Runs one turn and gives its result: ``Harness().run_session``."""
+    return run(_Harness().run_session(prompt, **options))

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from .errors import FrameTooLongError, InvalidRequestError
@@ -53,7 +54,10 @@ def encode(kind: str, number: object, fields: Mapping[str, Any]) -> bytes:
         raise InvalidRequestError(f"the request can't be written as JSON: {error}") from error
     if len(line) > MAX_LINE_IN:
         # The daemon would skip it, and say so without our `id`.
-        raise FrameTooLongError(f"the request has {len(line)} bytes, the limit is {MAX_LINE_IN}")
+        raise FrameTooLongError(
+            f"the request has {len(line)} bytes, the limit is {MAX_LINE_IN}",
+            hint='give long content by its file, as attachments=[{"path": "plan.pdf"}]',
+        )
     return line + b"\n"
 
 
@@ -134,6 +138,10 @@ def send_fields(send: Mapping[str, Any]) -> dict[str, Any]:
             )
         if value is None:
             continue
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        if isinstance(value, datetime):
+            value = value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
         if name == "callback_url":
             value = {"url": value}
         name = _ALIASES.get(name, name)

@@ -6,17 +6,21 @@ Cancelling a task that waits for a turn aborts the turn.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from ._arguments import checked
 from ._connection import Way
 from ._core import Core, Turn, session_name
-from ._io import Asyncio
+from ._io import Asyncio, Io
 from ._wire import absolute
-from .errors import InvalidRequestError
+from .errors import InvalidRequestError, UnknownJobError
 from .result import Result
-from .types import Event, Options, Unpack
+from .rows import Agent, HistoryTurn, Job, Question, SessionInfo, Usage
+from .types import Event, Options, Send, Unpack
 
 _SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
 
@@ -24,12 +28,13 @@ __all__ = ["Harness", "Session", "Stream", "run_session"]
 
 
 class Stream:
-    """The lines of a turn as they come. As a context manager, it aborts the turn when it is left
-    before its end; else the turn goes on without a listener. Read on after an abort or a failure,
-    it raises, and sends nothing again."""
+    """``agentd.Stream``, read by ``async for event in stream``."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+
+    def __repr__(self) -> str:
+        return f"<Stream job={self.job} {'ended' if self.result else 'open'}>"
 
     @property
     def job(self) -> str | None:
@@ -93,41 +98,64 @@ class Stream:
 
 
 class Session:
-    """A conversation: its turns know of each other.
+    """``agentd.Session``, whose methods are waited for."""
 
-    Without a name it is made when the block is entered and closed when it is left. With a name it
-    is made by its first turn and stays, for whoever names it next.
-    """
-
-    def __init__(self, core: Core, name: str | None, close: bool | None, new: dict[str, Any]):
-        self._core = core
+    def __init__(self, harness: Harness, name: str | None, close: bool | None, new: dict[str, Any]):
+        self._harness = harness
         self._close = name is None if close is None else close
         self._make = name is None
         self._new = new
         self.name = name or session_name()
 
+    def __repr__(self) -> str:
+        return f"<Session {self.name}>"
+
+    @checked
     async def run(self, prompt: str, **options: Unpack[Options]) -> Result:
         """One turn. Raises for one that failed."""
         return await self._turn(prompt, options, stream=False).finish()
 
+    @checked
     def stream(self, prompt: str, **options: Unpack[Options]) -> Stream:
         """One turn, line by line."""
         return Stream(self._turn(prompt, options, stream=True))
 
+    @checked
     async def set_model(
         self, model: str, *, provider: str | None = None, thinking: str | None = None
     ) -> None:
         """Another model for the turns that are sent from now on; what isn't named stays."""
-        await self._core.set_model(self.name, model, provider, thinking)
+        await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
+
+    @checked
+    async def history(self, *, limit: int | None = None) -> list[HistoryTurn]:
+        """What was said, oldest first."""
+        return await self._harness.history(self.name, limit=limit)
+
+    @checked
+    async def steer(self, text: str) -> str:
+        """A word to its running turn; gives the job when the agent has taken it."""
+        return await self._harness.steer(text, session=self.name)
+
+    @checked
+    async def abort(self, *, queued: bool = False) -> list[str]:
+        """Cancels what runs in it, with ``queued`` what waits, too; gives the jobs."""
+        return await self._harness.abort(session=self.name, queued=queued)
+
+    @checked
+    async def compact(self, instructions: str | None = None) -> str | None:
+        """The agent shortens what it remembers; gives its summary, if it says one."""
+        return await self._harness.compact(self.name, instructions)
 
     def _turn(self, prompt: str, options: Mapping[str, Any], *, stream: bool) -> Turn:
         new = {} if self._make else self._new
         send = {**new, **options, "prompt": prompt, "session": self.name}
-        return self._core.turn(send, stream=stream)
+        return self._harness._core.turn(send, stream=stream)
 
     async def __aenter__(self) -> Session:
         if self._make:
-            await self._core.ask("session.new", {"session": self.name, **self._new}, changes=True)
+            new = {"session": self.name, **self._new}
+            await self._harness._core.ask("session.new", new, changes=True)
         return self
 
     async def __aexit__(
@@ -139,7 +167,8 @@ class Session:
         if not self._close:
             return
         try:
-            await self._core.ask("session.close", {"session": self.name}, changes=True)
+            core = self._harness._core
+            await core.ask("session.close", {"session": self.name}, changes=True)
         except Exception:
             # What ended the block says more than a session that is still busy.
             if error is None:
@@ -147,14 +176,11 @@ class Session:
 
 
 class Harness:
-    """The agents of this machine.
+    """``agentd.Harness``, whose methods are waited for."""
 
-    ``socket``: another daemon's than the usual one. ``fallback=False``: fail rather than run
-    without a daemon. ``agentctl``: the program for that, else the one on ``PATH``. ``name`` is for
-    the daemon's log. ``patience``: seconds of silence after which the daemon is asked for a sign of
-    life; without one within as many again, the outcome is unknown.
-    """
+    _io: ClassVar[type[Io]] = Asyncio
 
+    @checked
     def __init__(
         self,
         socket: str | os.PathLike[str] | None = None,
@@ -165,32 +191,34 @@ class Harness:
         patience: float = 15.0,
     ) -> None:
         path = None if socket is None else os.fsdecode(socket)
-        self._core = Core(Way(Asyncio(), path, fallback, name, agentctl, patience))
+        self._core = Core(Way(self._io(), path, fallback, name, agentctl, patience))
 
+    @checked
     async def run_session(self, prompt: str, **options: Unpack[Options]) -> Result:
-        """Runs one turn and gives its result; ``types.Options`` has the options.
-
-        Raises the class of ``errors`` for its code when it is refused or fails, ``errors.
-        OutcomeUnknownError`` when the connection is lost in the middle. Cancelled, it aborts the
-        turn.
-        """
+        """Runs one turn and gives its result. Ctrl-C, or a cancel of the task, aborts the turn."""
         return await self._core.turn({**options, "prompt": prompt}).finish()
 
-    async def dispatch(self, send: Mapping[str, Any]) -> Result:
-        """The same, for a send as a mapping (``types.Send``)."""
+    @checked
+    async def dispatch(self, send: Send | Mapping[str, Any]) -> Result:
+        """``run_session`` for a mapping of the same options and its ``prompt``."""
         return await self._core.turn(send).finish()
 
+    @checked
     def stream(self, prompt: str, **options: Unpack[Options]) -> Stream:
-        """The same, line by line. Nothing is sent before the first line is asked for."""
+        """One turn, line by line. Nothing is sent before the first line is asked for."""
         return Stream(self._core.turn({**options, "prompt": prompt}, stream=True))
 
-    async def dispatch_parallel(self, sends: Iterable[Mapping[str, Any]]) -> list[str]:
+    @checked
+    async def dispatch_parallel(self, sends: Iterable[Send | Mapping[str, Any]]) -> list[str]:
         """Hands in up to 256 turns, all or none, and gives their jobs. Needs a daemon: it keeps
         them, over restarts, until they are collected. Cancelled before the jobs are known, as by
         Ctrl-C, it cancels them."""
         return await self._core.dispatch_parallel(sends)
 
-    async def collect(self, jobs: Iterable[str], timeout: float | None = None) -> list[Result]:
+    @checked
+    async def collect(
+        self, jobs: Iterable[str], timeout: float | timedelta | None = None
+    ) -> list[Result]:
         """The results of jobs, in the order asked; those that failed have ``error``. It goes on
         over a restart of the daemon.
 
@@ -199,12 +227,14 @@ class Harness:
         """
         return await self._core.collect(jobs, timeout)
 
+    @checked
     def as_completed(
-        self, jobs: Iterable[str], timeout: float | None = None
+        self, jobs: Iterable[str], timeout: float | timedelta | None = None
     ) -> AsyncIterator[Result]:
         """The results of up to 256 jobs, each as soon as it is there."""
         return self._core.as_completed(jobs, timeout)
 
+    @checked
     def session(
         self,
         name: str | None = None,
@@ -219,24 +249,144 @@ class Harness:
         path = None if cwd is None else absolute("cwd", cwd)
         given = {"agent": agent, "cwd": path, "toolsets": toolsets}
         new = {name: value for name, value in given.items() if value is not None}
-        return Session(self._core, name, close, new)
+        return Session(self, name, close, new)
 
-    async def abort(self, job: str | None = None, *, session: str | None = None) -> list[str]:
-        """Cancels a job, or what runs in a session; gives the jobs. Just one of them is given."""
-        given = {"job": job, "session": session}
-        if (job is None) == (session is None):
-            # Without a target the daemon takes the only turn that runs, whosever that is.
-            raise InvalidRequestError(
-                "expected either a job or a session to abort",
-                hint="a stream knows its job from its first line on; `stream.abort()` needs none",
-            )
-        target = {name: value for name, value in given.items() if value is not None}
-        return await self._core.abort(target)
+    @checked
+    async def jobs(
+        self,
+        *,
+        session: str | None = None,
+        state: Literal[
+            "queued", "held", "running", "completed", "cancelled", "failed", "interrupted"
+        ]
+        | None = None,
+        label: str | None = None,
+        parent: str | None = None,
+        since: float | timedelta | None = None,
+        limit: int | None = 50,
+    ) -> list[Job]:
+        """Which jobs there are, newest first. ``label`` is ``key`` or ``key=value``; ``since``: not
+        older than so many seconds; ``limit=None`` gives all."""
+        asked = {"session": session, "state": state, "label": label, "parent": parent}
+        asked["since"] = _seconds(since)
+        rows = await self._core.rows("jobs", asked, "jobs", "before", limit)
+        return Job.of_lines(rows)
 
+    @checked
+    async def job(self, job: str) -> Job:
+        """How a job is; ``collect`` has its result. Raises ``errors.UnknownJobError``."""
+        number = re.fullmatch(r"j(\d{1,18})", job)
+        if number is None:
+            raise InvalidRequestError(f"{job!r} is no job: expected `j` and a number, as 'j41'")
+        # A list goes from the newest on.
+        before = {"before": f"j{int(number[1]) + 1}", "limit": 1}
+        line = await self._core.ask("jobs", before, changes=False)
+        for found in Job.of_lines(line.get("jobs")):
+            if found.job == job:
+                return found
+        raise UnknownJobError(f"there is no job {job!r}", hint="`jobs()` lists those that are kept")
+
+    @checked
+    async def sessions(self) -> list[SessionInfo]:
+        """Which sessions there are, in the order they were made."""
+        rows = await self._core.rows("session.list", {}, "sessions", "after")
+        return SessionInfo.of_lines(rows)
+
+    @checked
+    async def history(self, session: str, *, limit: int | None = None) -> list[HistoryTurn]:
+        """What was said in a session, oldest first; at most ``limit`` turns."""
+        rows = await self._core.rows(
+            "session.history", {"session": session}, "turns", "after", limit
+        )
+        return HistoryTurn.of_lines(rows)
+
+    @checked
+    async def agents(self) -> list[Agent]:
+        """Every agent that is known or was looked for; it may take seconds, as programs are asked
+        for their versions."""
+        line = await self._core.ask("agents", {}, changes=False)
+        return Agent.of_lines(line.get("agents"))
+
+    @checked
+    async def usage(self, *, since: float | timedelta | None = None) -> list[Usage]:
+        """What turns that have ended used, newest first; ``since``: accepted no longer ago than so
+        many seconds."""
+        rows = await self._core.rows("usage", {"since": _seconds(since)}, "turns", "before")
+        return Usage.of_lines(rows)
+
+    @checked
+    async def questions(self, *, session: str | None = None) -> list[Question]:
+        """What agents ask and nobody has answered."""
+        asked = {"session": session}
+        line = await self._core.ask("questions", asked, changes=False, alone=False)
+        return Question.of_lines(line.get("questions"))
+
+    @checked
+    async def answer(
+        self,
+        question: str | Question,
+        *,
+        approve: bool | None = None,
+        choice: str | None = None,
+        text: str | None = None,
+        cancel: bool = False,
+    ) -> None:
+        """Answers a question, or the one with this ``question_id``. By its ``kind``: ``approve``,
+        one of its options as ``choice``, ``text`` (of a secret, too), or ``cancel=True``.
+
+        Raises ``errors.AlreadyAnsweredError`` when somebody was faster.
+        """
+        number = question.question_id if isinstance(question, Question) else question
+        said = {"approve": approve, "choice": choice, "text": text, "cancel": cancel or None}
+        said["question_id"] = number
+        await self._core.ask("answer", said, changes=True, alone=False)
+
+    @checked
+    async def steer(self, text: str, *, job: str | None = None, session: str | None = None) -> str:
+        """A word to the running turn of just one of both; gives the job when the agent has taken
+        it. Raises ``errors.SessionIdleError`` when no turn runs."""
+        target = {"text": text, **_target(job, session, "to steer")}
+        line = await self._core.ask("steer", target, changes=True, alone=False)
+        return str(line.get("job"))
+
+    @checked
+    async def set_model(
+        self,
+        session: str,
+        model: str,
+        *,
+        provider: str | None = None,
+        thinking: str | None = None,
+    ) -> None:
+        """Another model for the turns of a session that are sent from now on; what isn't named
+        stays."""
+        named = {"session": session, "model": model, "provider": provider, "thinking": thinking}
+        await self._core.ask("set_model", named, changes=True, alone=False)
+
+    @checked
+    async def compact(self, session: str, instructions: str | None = None) -> str | None:
+        """The agent shortens what it remembers of a session, ``instructions`` say what to keep;
+        gives its summary, if it says one. It asks a model: that may take minutes."""
+        named = {"session": session, "instructions": instructions}
+        line = await self._core.ask("compact", named, changes=True, alone=False)
+        return line.get("summary")
+
+    @checked
+    async def abort(
+        self, job: str | None = None, *, session: str | None = None, queued: bool = False
+    ) -> list[str]:
+        """Cancels a job, or what runs in a session, with ``queued`` what waits there, too; gives
+        the jobs. Just one of both is given."""
+        # Without a target the daemon takes the only turn that runs, whosever that is.
+        target = _target(job, session, "to abort; `stream.abort()` needs neither")
+        return await self._core.abort({**target, "queued": queued or None})
+
+    @checked
     async def status(self) -> dict[str, Any]:
-        """How the daemon is."""
+        """How the daemon is: ``client/PROTOCOL.md`` part 5."""
         return await self._core.ask("status", {}, changes=False, alone=False)
 
+    @checked
     async def request(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         """Any other request of ``client/PROTOCOL.md`` part 5, and its one answer. A ``send`` and a
         ``subscribe`` have more: ``stream`` and ``events`` are for them."""
@@ -246,12 +396,33 @@ class Harness:
             )
         return await self._core.ask(kind, fields, changes=True)
 
-    def events(self, **fields: Any) -> AsyncIterator[Event]:
-        """What happens, of all jobs or of some (``subscribe``), without end; with ``after`` what
-        happened first."""
-        return self._core.events(fields)
+    @checked
+    def events(
+        self,
+        *,
+        session: str | None = None,
+        jobs: list[str] | None = None,
+        after: int | None = None,
+        epoch: str | None = None,
+    ) -> AsyncIterator[Event]:
+        """What happens, of all jobs or of a ``session`` or some ``jobs``, without end. With
+        ``after``, the ``seq`` of an event, first what happened since; 0 is the beginning.
+        ``epoch`` is the store's, as the event ``live`` says it."""
+        named = {"session": session, "jobs": jobs, "after": after, "epoch": epoch}
+        return self._core.events({name: one for name, one in named.items() if one is not None})
 
 
+def _seconds(given: float | timedelta | None) -> Any:
+    return given.total_seconds() if isinstance(given, timedelta) else given
+
+
+def _target(job: str | None, session: str | None, what: str) -> dict[str, Any]:
+    if (job is None) == (session is None):
+        raise InvalidRequestError(f"expected either job=… or session=… {what}")
+    return {"job": job, "session": session}
+
+
+@checked
 async def run_session(prompt: str, **options: Unpack[Options]) -> Result:
-    """``Harness().run_session``."""
+    """Runs one turn and gives its result: ``Harness().run_session``."""
     return await Harness().run_session(prompt, **options)

@@ -5,6 +5,7 @@ Owns the names and the table. Must not know connections.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,7 +58,9 @@ class StillPendingError(AgentdError, TimeoutError):
     """The time of a ``collect`` is over, and not all jobs are done. They go on."""
 
     def __init__(self, results: list[Result], pending: list[str]) -> None:
-        super().__init__(f"not done in time: {', '.join(pending)}", hint="collect them again")
+        super().__init__(
+            f"not done in time: {', '.join(pending)}", hint="they go on: `collect` them again"
+        )
         self.results = results
         """Of those that are done, in the order asked."""
         self.pending = pending
@@ -73,6 +76,12 @@ class OutcomeUnknownError(AgentdError, ConnectionError):
     code = "outcome-unknown"
 
     def __init__(self, message: str, *, keys: list[str] | None = None, **others: Any) -> None:
+        if keys:
+            others["hint"] = (
+                "send it again with idempotency_key=error.key: it never runs twice"
+                if len(keys) == 1
+                else "send each again with its idempotency_key of error.keys: none runs twice"
+            )
         super().__init__(message, **{"retryable": True, **others})
         self.keys = keys or []
         """The idempotency keys of the request: with them nothing runs twice."""
@@ -113,7 +122,7 @@ class UnknownCommandError(AgentdError):
     code = "unknown-command"
 
 
-class InvalidRequestError(AgentdError):
+class InvalidRequestError(AgentdError, ValueError):
     """A field is missing or wrong, or the request doesn't fit the connection."""
 
     code = "invalid-request"
@@ -349,12 +358,34 @@ BY_CODE: dict[str, type[AgentdError]] = {
 """The class of each code."""
 
 
+_IN_PYTHON = {
+    "`agentctl abort --session NAME --queued`": "`Harness().abort(session=NAME, queued=True)`",
+    "`agentctl agents`": "`Harness().agents()`",
+    "`agentctl sessions`": "`Harness().sessions()`",
+    "`agentctl status`": "`Harness().status()`",
+    "`questions` lists": "`Harness().questions()` lists",
+}
+"""Where the daemon says what to do on a command line, and Python has the same."""
+
+
+def _hint(line: Mapping[str, Any]) -> str | None:
+    hint = line.get("hint")
+    if not isinstance(hint, str):
+        return None
+    agents = re.search(r"agents could answer.*: ([\w.-]+),", str(line.get("error")))
+    if line.get("code") == "ambiguous" and agents:
+        return f'name one, as agent="{agents[1]}", or set `default_agent` in config.toml'
+    for command, call in _IN_PYTHON.items():
+        hint = hint.replace(command, call)
+    return hint
+
+
 def of_line(line: Mapping[str, Any]) -> AgentdError:
     """The exception of an ``error`` line."""
     kind = BY_CODE.get(str(line.get("code")), UnknownCodeError)
     return kind(
         str(line.get("error") or line.get("code") or "an error without words"),
-        hint=line.get("hint"),
+        hint=_hint(line),
         retryable=bool(line.get("retryable")),
         job=line.get("job"),
         line=line,

@@ -5,11 +5,31 @@ Owns the names of its parts; the words are those of the final line in ``client/P
 
 from __future__ import annotations
 
+import dataclasses
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, ClassVar
 
 from .errors import AgentdError, of_line
+
+
+class Shown:
+    """Something whose ``repr`` fits a screen: what isn't said is left out, what is long is cut."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __repr__(self) -> str:
+        short = reprlib.Repr()
+        short.maxstring, short.maxother, short.maxlevel = 60, 60, 2
+        told = [
+            f"{one.name}={value if isinstance(value, datetime) else short.repr(value)}"
+            for one in dataclasses.fields(self)
+            if one.repr
+            and (value := getattr(self, one.name)) not in (None, "", [], {}, one.default)
+        ]
+        return f"{type(self).__name__}({', '.join(told)})"
 
 
 @dataclass(frozen=True)
@@ -21,10 +41,17 @@ class Cost:
     status: str
     """``actual``, ``estimated``, ``included`` or ``unknown``."""
 
+    @classmethod
+    def of_line(cls, cost: object) -> Cost:
+        """Reads one; what isn't there is unknown."""
+        if not isinstance(cost, Mapping):
+            cost = {}
+        return cls(cost.get("usd"), cost.get("status") or "unknown")
 
-@dataclass(frozen=True)
-class Result:
-    """The final line of a turn, well or not.
+
+@dataclass(frozen=True, repr=False)
+class Result(Shown):
+    """The final line of a turn, well or not. ``print(result)`` prints what the agent said.
 
     ``run_session`` and ``dispatch`` raise for a turn that failed; ``collect`` gives it back, with
     ``error`` set and what it had said and done so far.
@@ -40,12 +67,12 @@ class Result:
     agent: str | None
     provider: str | None
     model: str | None
-    messages: list[dict[str, Any]]
+    messages: list[dict[str, Any]] = field(repr=False)
     """All that was said in the turn, message by message: ``role`` and ``content``. The role is
     ``assistant``, or ``user`` for words that steered the turn; the prompt isn't among them."""
-    tool_trace: list[dict[str, Any]]
+    tool_trace: list[dict[str, Any]] = field(repr=False)
     """Each tool call: ``name``, ``input``, ``ok``, ``output``, ``duration_ms``."""
-    api_calls: list[dict[str, Any]] | None
+    api_calls: list[dict[str, Any]] | None = field(repr=False)
     """Each request to a model; ``None`` where the agent reports none."""
     usage: dict[str, int] | None
     """Tokens; ``None`` where the agent reports none."""
@@ -58,16 +85,19 @@ class Result:
     """``daemon``, or ``oneshot`` when none was running."""
     replayed: bool
     """Was it the job of an earlier request with the same key?"""
-    error: AgentdError | None = None
+    error: AgentdError | None = field(default=None, compare=False)
     refusal: str | None = None
     """With ``stop`` ``refusal``: the words of the model or its provider, where there are any."""
     suspected_refusal: bool = False
     """Does the text read like a refusal, though the turn ended as others do?"""
-    notes: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """What a person would want to know of the turn, each with ``level``, ``code`` and ``text``.
     Only a turn that was streamed has heard them."""
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The whole line, with what a newer daemon may say."""
+
+    def __str__(self) -> str:
+        return self.final_response
 
     @property
     def ok(self) -> bool:
@@ -83,9 +113,6 @@ class Result:
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Result:
         """Reads a final line. Members that are missing are empty."""
-        cost = line.get("cost")
-        if not isinstance(cost, Mapping):
-            cost = {}
         result = cls(
             final_response=line.get("text") or "",
             stop=line.get("stop"),
@@ -98,7 +125,7 @@ class Result:
             tool_trace=line.get("tool_trace") or [],
             api_calls=line.get("api_calls"),
             usage=line.get("usage"),
-            cost=Cost(cost.get("usd"), cost.get("status") or "unknown"),
+            cost=Cost.of_line(line.get("cost")),
             context=line.get("context"),
             queued_ms=line.get("queued_ms") or 0,
             duration_ms=line.get("duration_ms") or 0,

@@ -1,10 +1,12 @@
-"""What a send may say. Owns names and types only; ``client/PROTOCOL.md`` part 4 has the meaning."""
+"""What a send may say. Owns names, types and what help says of them; ``client/PROTOCOL.md`` part 4
+has the whole meaning."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack as Unpack
@@ -13,7 +15,7 @@ elif sys.version_info >= (3, 11):
 else:
 
     class Unpack:
-        """Only a name: 3.10 has none for it, and who reads signatures finds the options."""
+        """Only a name: 3.10 has none for it."""
 
         def __class_getitem__(cls, item: type) -> type:
             return item
@@ -31,58 +33,93 @@ class Attachment(TypedDict, total=False):
 class Options(TypedDict, total=False):
     """Everything of a send but its prompt. What is absent, or ``None``, is the daemon's choice."""
 
-    agent: str | None
-    """Who answers."""
-    provider: str | None
-    """Pins the model's provider."""
-    model: str | None
-    """Pins the model."""
-    thinking: str | None
-    """How hard to think, in the agent's words."""
-    fallback_chain: list[str] | None
-    """What to ask when the model fails, in this order; each ``provider/model``, or a name that the
-    agent knows."""
-    session: str | None
-    """The conversation; made on first use."""
-    cwd: str | os.PathLike[str] | None
-    """Working directory."""
-    cwd_if_new: str | os.PathLike[str] | None
-    """The same, if this send makes the session."""
-    toolsets: list[str] | None
-    """Restricts the agent's tools; ``tools`` is the same."""
-    timeout: float | None
-    """Seconds that the turn may take."""
-    expires: float | None
-    """Seconds that it may wait before it begins."""
-    start_at: str | None
-    """RFC 3339: not before."""
-    idempotency_key: str | None
-    """The same key is the same job; a random one when absent."""
-    mode: Literal["queue", "reject"] | None
-    """When the session is busy."""
-    on_question: Literal["wait", "deny"] | None
-    """What becomes of the agent's questions."""
-    retry: Literal["never", "auto"] | None
-    """May it run again after a crash?"""
-    after_failure: Literal["hold", "run"] | None
-    """When the turn before it in its session was interrupted."""
-    attachments: list[Attachment] | None
-    """Files and pictures."""
-    callback_url: str | None
-    """Who is told when the job has ended; an endpoint of ``agentctl webhook add``."""
-    callback: dict[str, Any] | None
-    """The same as it stands in the protocol, ``{"url": …, "result": True}``: with ``result`` the
-    text is told, too."""
-    labels: dict[str, str] | None
-    """Free, to find jobs by."""
-    parent: str | None
-    """The job from inside which it comes."""
-    require_context: bool | None
-    """Fail rather than run without the session's earlier turns."""
-    include: list[str] | None
-    """Extra members of the final line; ``["messages"]`` when absent."""
-    must: list[str] | None
-    """Fields without which it isn't to run."""
+    agent: Annotated[
+        str | None,
+        'who answers, as "timmy" or "claude"; `Harness.agents()` lists them. By default the '
+        "`default_agent` of config.toml, else the only one that can",
+    ]
+    provider: Annotated[str | None, "pins the model's provider; by default the agent's own"]
+    model: Annotated[str | None, "pins the model; by default the agent's own"]
+    thinking: Annotated[str | None, 'how hard to think, in the agent\'s words, as "low"']
+    fallback_chain: Annotated[
+        list[str] | None,
+        'what to ask when the model fails, in this order, at most 16: "provider/model", or a name '
+        "that the agent knows",
+    ]
+    session: Annotated[
+        str | None, "the conversation, made on first use; by default one for this turn only"
+    ]
+    cwd: Annotated[
+        str | os.PathLike[str] | None, "working directory; by default the session's, else home"
+    ]
+    cwd_if_new: Annotated[
+        str | os.PathLike[str] | None, "the same, counting only if this turn makes the session"
+    ]
+    toolsets: Annotated[
+        list[str] | None,
+        'the only tools that the agent may use, as ["terminal", "file"]; [] is none; by default '
+        "all that it has",
+    ]
+    tools: Annotated[list[str] | None, "another name of `toolsets`"]
+    timeout: Annotated[
+        float | timedelta | None,
+        "seconds that the turn may take, with the start of its process; 3600 by default. Then "
+        "`TurnTimeoutError`",
+    ]
+    expires: Annotated[
+        float | timedelta | None,
+        "seconds that the turn may wait before it begins; 3600 by default, a day when it was "
+        "handed in by `dispatch_parallel`. Then `ExpiredError`",
+    ]
+    start_at: Annotated[
+        str | datetime | None,
+        'not before this time, as "2026-11-21T19:00:00Z" or a `datetime`, which is local time '
+        "unless it has a zone; by default at once",
+    ]
+    idempotency_key: Annotated[
+        str | None,
+        "the same key is the same job and never runs twice; a random one by default. With another "
+        "request `IdempotencyConflictError`",
+    ]
+    mode: Annotated[
+        Literal["queue", "reject"] | None,
+        'when the session is busy: wait ("queue", the default), or `SessionBusyError`',
+    ]
+    on_question: Annotated[
+        Literal["wait", "deny"] | None,
+        'what becomes of the agent\'s questions: "wait" for `Harness.answer`, or "deny" at once, '
+        "which is the default while nobody is there who answers",
+    ]
+    retry: Annotated[
+        Literal["never", "auto"] | None,
+        'with "auto" the turn runs again after a crash, at most three times; "never" by default',
+    ]
+    after_failure: Annotated[
+        Literal["hold", "run"] | None,
+        'when the turn before it in its session was interrupted: be held ("hold", the default), '
+        "or run",
+    ]
+    attachments: Annotated[
+        list[Attachment] | None,
+        'files and pictures, as {"path": "plan.pdf"}, or content as {"mime": "text/plain", '
+        '"data": BASE64}; at most 16',
+    ]
+    callback_url: Annotated[
+        str | None,
+        "who is told when the job has ended; its endpoint is added by `agentctl webhook add`",
+    ]
+    callback: Annotated[
+        dict[str, Any] | None, 'the same as {"url": URL, "result": True}, which tells the text, too'
+    ]
+    labels: Annotated[
+        dict[str, str] | None, 'free words to find jobs by, as {"run": "7"}; at most 16'
+    ]
+    parent: Annotated[str | None, "the job from inside which it comes; found by itself"]
+    require_context: Annotated[
+        bool | None, "`ContextLostError` rather than a turn without the session's earlier ones"
+    ]
+    include: Annotated[list[str] | None, 'extra parts of the result; ["messages"] by default']
+    must: Annotated[list[str] | None, "fields without which an older daemon isn't to run it"]
 
 
 class Send(Options, total=False):
@@ -91,7 +128,6 @@ class Send(Options, total=False):
     prompt: str
     text: str
     message: str
-    tools: list[str] | None
 
 
 Event = dict[str, Any]

@@ -1,0 +1,171 @@
+"""What lists of the daemon say: jobs, sessions, turns, agents, questions.
+
+Owns their names, which are those of ``client/PROTOCOL.md`` part 5. Members that are missing are
+empty, and ``raw`` has what a newer daemon may say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from .errors import UnreachableError
+from .result import Cost, Result, Shown
+
+R = TypeVar("R", bound="Row")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Row(Shown):
+    """What all of them have."""
+
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The whole, as it came."""
+
+    @classmethod
+    def of_line(cls: type[R], line: Mapping[str, Any]) -> R:
+        """Reads one."""
+        read = {
+            one.name: _read(one.name, line[one.name])
+            for one in dataclasses.fields(cls)
+            if line.get(one.name) is not None
+        }
+        return cls(**{**read, "raw": line})
+
+    @classmethod
+    def of_lines(cls: type[R], lines: Iterable[Mapping[str, Any]] | None) -> list[R]:
+        """Reads several. Raises ``UnreachableError`` for what makes no sense: asking changed
+        nothing."""
+        try:
+            return [cls.of_line(line) for line in lines or ()]
+        except (AttributeError, TypeError, ValueError) as error:
+            message = f"the daemon's list of {cls.__name__} can't be read: {error}"
+            raise UnreachableError(message) from error
+
+
+def _read(name: str, value: Any) -> Any:
+    if name.endswith("_at"):
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+    if name == "cost":
+        return Cost.of_line(value)
+    return Result.of_line(value) if name == "final" else value
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Job(Row):
+    """A turn that was handed in."""
+
+    job: str = ""
+    session: str = ""
+    agent: str = ""
+    state: str = ""
+    """``queued``, ``held``, ``running``, ``completed``, ``cancelled``, ``failed`` or
+    ``interrupted``."""
+    attempt: int = 0
+    preview: str = ""
+    """The beginning of its prompt."""
+    labels: dict[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    accepted_at: datetime | None = None
+    start_at: datetime | None = None
+    finished_at: datetime | None = None
+    stop: str | None = None
+    """Why it ended, as in ``Result``."""
+    code: str | None = None
+    """Of a failure: that of a class of ``errors``."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SessionInfo(Row):
+    """A conversation."""
+
+    session: str = ""
+    agent: str = ""
+    cwd: str = ""
+    state: str = ""
+    """``idle``, ``starting``, ``working``, ``waiting`` or ``held``."""
+    title: str = ""
+    preview: str = ""
+    """The end of what was said."""
+    model: str | None = None
+    turns: int = 0
+    created_at: datetime | None = None
+    last_active_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HistoryTurn(Row):
+    """A turn of a session, as it was said."""
+
+    job: str = ""
+    state: str = ""
+    accepted_at: datetime | None = None
+    text: str = ""
+    """The prompt."""
+    truncated: bool = False
+    """Was the prompt cut?"""
+    attachments: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    messages: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    """What the agent said, each with ``text``; long ones are cut and have ``truncated``."""
+    questions: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    final: Result | None = field(default=None, repr=False)
+    """The result, once it has ended."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Agent(Row):
+    """An agent that is there, or was looked for."""
+
+    name: str = ""
+    kind: str = ""
+    command: list[str] = field(default_factory=list)
+    found: str = ""
+    """``config``, ``path``, ``place``, ``built-in`` or ``looked-for``: it isn't there."""
+    version: str | None = None
+    logged_in: bool | None = None
+    """``None`` where that can't be seen."""
+    note: str | None = None
+    usable: bool = False
+    why_not: str | None = None
+    default: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Question(Row):
+    """What an agent asks, for ``Harness.answer``."""
+
+    question_id: str = ""
+    job: str = ""
+    session: str = ""
+    kind: str = ""
+    """``approval``, ``choice``, ``text`` or ``secret``."""
+    title: str = ""
+    detail: str | None = None
+    options: list[str] = field(default_factory=list)
+    """Of a ``choice``."""
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Usage(Row):
+    """What a turn that has ended used."""
+
+    job: str = ""
+    accepted_at: datetime | None = None
+    agent: str = ""
+    provider: str | None = None
+    model: str | None = None
+    local: bool | None = None
+    """Did a model on the user's own machines answer? ``None`` where nobody knows."""
+    state: str = ""
+    code: str | None = None
+    usage: dict[str, int] | None = None
+    """Tokens, as ``input_tokens`` and ``output_tokens``; ``None`` where the agent reports none."""
+    cost: Cost = field(default_factory=lambda: Cost.of_line(None))
+    others: list[dict[str, Any]] = field(default_factory=list)
+    """What models other than the turn's own used of it."""
+    queued_ms: int = 0
+    duration_ms: int = 0
