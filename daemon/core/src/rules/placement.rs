@@ -24,6 +24,7 @@ use crate::rare::Rare;
 use crate::rules::agent_choice::per_turn;
 use crate::rules::room::{Room, Wants};
 use crate::rules::schedule::Pass;
+use crate::settings::Served;
 use crate::state::State;
 use crate::store::Write;
 use crate::worker::{Failure, WorkerCommand};
@@ -171,7 +172,10 @@ impl State {
             return Placement::Wait;
         }
         if !leased && !per_turn(&agent) {
-            // Its acceptance takes the lease; then a process is started.
+            // Its acceptance takes the lease; then the session may be opened in a process.
+            if !own && matches!(self.settings.served, Served::OneShot { .. }) {
+                self.start_ahead(&agent, fit);
+            }
             return Placement::Wait;
         }
         self.place_in_one_that_comes(&agent, (session_id, turn), fit, own, pass)
@@ -225,6 +229,18 @@ impl State {
         }
         self.start(worker);
         Placement::Soon(worker)
+    }
+
+    /// Starts a process that is nobody's yet, while the store takes the turn that will need it: who
+    /// runs once waits for both. A daemon doesn't, as many a send only asks for what has ended.
+    fn start_ahead(&mut self, agent: &Agent, fit: Fit) {
+        let comes = self.unclaimed(agent, &fit).is_some();
+        if comes || self.is_full() || self.awaits_first_process(agent, &fit).is_some() {
+            return;
+        }
+        self.tries_extra(&agent.name);
+        let worker = self.add_slot(agent, fit);
+        self.start(worker);
     }
 
     /// A slot for a new process, which will be as the others of its agent are.

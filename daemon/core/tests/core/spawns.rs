@@ -6,11 +6,12 @@ use agentd_core::event::Fault;
 use agentd_core::ids::{ConnId, Generation, WorkerId};
 use agentd_core::limits::SPAWNS_AT_ONCE;
 use agentd_core::worker::{Exit, Outcome, WorkerEvent};
+use agentd_core::{Event, Served};
 use agentd_protocol::line::Stop;
 use agentd_protocol::serde_json::json;
 
 use crate::agents::settings;
-use crate::world::World;
+use crate::world::{StoreOrder, World};
 
 fn send(world: &mut World, conn: ConnId, id: u64, session: &str, more: &str) {
     let line = format!(r#"{{"type":"send","text":"x","session":"{session}"{more}}}"#);
@@ -27,6 +28,41 @@ fn dirs(world: &World) -> Vec<&str> {
     let processes = world.processes.values();
     let living = processes.filter(|process| process.told_to_end.is_none());
     living.map(|process| process.cwd.as_str()).collect()
+}
+
+#[test]
+fn one_shot_starts_its_agent_while_accepting() {
+    let once = || Served::OneShot { reason: None };
+    for (agent, served, comes) in [
+        ("one", once(), 1),
+        ("many", once(), 1),
+        // It gets its prompt when it starts.
+        ("turn", once(), 0),
+        ("one", Served::Daemon, 0),
+    ] {
+        let mut settings = settings();
+        settings.served = served;
+        let mut world = World::new(settings);
+        world.prompt_store = false;
+        let conn = world.connect();
+        let at = format!(r#","agent":"{agent}","cwd":"/w""#);
+        send(&mut world, conn, 1, "s", &at);
+        // Whether the session is known is looked up before.
+        while !matches!(world.orders.front(), Some(StoreOrder::Commit(..))) {
+            world.store_answers();
+        }
+        assert_eq!(world.processes.len(), comes, "{agent}: not accepted yet");
+        if comes == 0 {
+            continue;
+        }
+        world.prompt_store = true;
+        world.event(Event::Ticked);
+        let process = there(&world, "/w");
+        world.get_ready(process);
+        world.end_turn(process);
+        assert_eq!(world.answer(conn, 1)["type"], "message_end", "{agent}");
+        assert_eq!(world.processes.len(), 1, "{agent}: it is the one");
+    }
 }
 
 #[test]
