@@ -72,6 +72,7 @@ pub(crate) async fn answer(
             job: None,
             messages: Messages::LeftOut,
         };
+        // Standard output may be a file all the same: a question goes to standard error.
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let asker: Arc<dyn Asker> = if terminal {
             Arc::new(Terminal)
@@ -87,11 +88,14 @@ pub(crate) async fn answer(
             opened: &|_| {},
         };
         agent.play(sent, control).await;
+        // Behind the answer: whoever waits for that shouldn't wait for this.
         agent.store.tidy().await;
     };
     let told = async {
         interrupted().await;
         stop.cancel();
+        // The turn ends by itself, and says what it said so far: its final line makes the exit
+        // code.
         std::future::pending::<()>().await;
     };
     let nobody_reads = stop.clone();
@@ -136,6 +140,7 @@ async fn show_all(mut lines: mpsc::Receiver<OutgoingLine>, json: bool) -> ExitCo
     let mut code = ExitCode::SUCCESS;
     while let Some(said) = lines.recv().await {
         match (said.kind, said.text("stop"), said.text("code")) {
+            // Nothing that is tried again mends these, as a script has to know.
             ("error", _, "no-agent" | "no-model" | "agent-auth") => code = ExitCode::from(CONFIG),
             ("error", ..) => code = ExitCode::FAILURE,
             ("message_end", "cancelled", _) => code = ExitCode::from(INTERRUPTED),

@@ -37,6 +37,7 @@ enum EchoStep<'a> {
 /// It is, and for a model that it doesn't have.
 pub(crate) fn is_wanted(provider: Option<&str>, model: Option<&str>) -> Result<bool, Rejected> {
     let by_model = || model.is_some_and(|model| model.starts_with("echo/"));
+    // A provider that is named goes before what a model's name seems to say.
     if !provider.map_or_else(by_model, |name| name == ECHO) {
         return Ok(false);
     }
@@ -54,6 +55,7 @@ pub(crate) fn attached(attachments: &[Attachment]) -> String {
     let shown = |of: &Attachment| {
         let name = of.name.as_deref().unwrap_or("attachment");
         let mime = of.mime.as_deref().unwrap_or("unknown");
+        // Four letters of base64 are three bytes (RFC 4648): the length is known without them.
         let data = of.data.as_deref().unwrap_or_default().trim_end_matches('=');
         format!(" [{name}: {mime}, {} bytes]", data.len() * 3 / 4)
     };

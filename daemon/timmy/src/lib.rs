@@ -118,6 +118,8 @@ struct Args {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
+    // Before anything else: a keeper makes its namespace with one thread, and needs no
+    // configuration.
     if let Some(code) = tool::hidden(std::env::args_os()) {
         return code;
     }
@@ -175,6 +177,7 @@ pub fn main() -> ExitCode {
             Some(prompt) => alone::answer(prompt, selection, &args, &agent).await,
             None => rpc::serve(selection, agent.clone()).await,
         };
+        // However it ended: MCP servers are in groups of their own, which nobody else ends.
         agent.env.leave().await;
         code
     });

@@ -48,6 +48,7 @@ impl OutgoingLine {
         let mut line = format!(r#"{{"type":"{}""#, self.kind);
         if let Some(id) = &self.id {
             line.push_str(r#","id":"#);
+            // Not through a number of ours: 1e400 or 0.10 would come back as something else.
             line.push_str(id.as_json());
         }
         let fields = Value::Object(self.fields.clone()).to_string();

@@ -159,6 +159,7 @@ impl LocalEnv {
             environment.extend(found);
         }
         let servers = Arc::new(Servers::new(&config.timmy.mcp, environment));
+        // Other turns may begin with the new ones while the old ones take their time to leave.
         let before = kept.replace((config.timmy.mcp.clone(), Arc::clone(&servers)));
         drop(kept);
         if let Some((_, before)) = before {
@@ -196,6 +197,7 @@ impl TurnEnv for LocalEnv {
     }
 
     fn chance(&self) -> f64 {
+        // Its keys are random, which is enough to spread retries: no crate is needed for that.
         let drawn = std::collections::hash_map::RandomState::new()
             .build_hasher()
             .finish();

@@ -99,6 +99,7 @@ pub(crate) fn cost(provider: &Provider, model: &str, usage: &Usage, reported: Op
             CostSource::Config,
         );
     }
+    // Behind the user's own price: who gives one to a server of theirs counts electricity, maybe.
     if provider.local && provider.price.is_none() {
         return Cost::of(Some(0.0), CostStatus::Actual, CostSource::Local);
     }
@@ -154,6 +155,7 @@ fn listed(provider: &Provider, model: &str, usage: &Usage) -> Option<f64> {
     let name = name.map_or(provider.id.as_str(), |(_, theirs)| theirs);
     let list = Calculator::bundled();
     let by_name = PriceRequest::new(model, &counted).with_provider_id(name);
+    // A provider that the user named differently is known by its address.
     let by_url = PriceRequest::new(model, &counted).with_provider_api_url(&provider.base_url);
     let price = list
         .calculate(&by_name)

@@ -79,6 +79,7 @@ pub(crate) async fn serve(default: ModelSelection, agent: Agent) -> ExitCode {
     let write = async move {
         let mut stdout = stdio::output();
         let mut said = Vec::with_capacity(WAITING_LINES);
+        // All that waits goes out in one write: models say a few letters at a time.
         while lines.recv_many(&mut said, WAITING_LINES).await > 0 {
             let mut text = String::new();
             for line in said.drain(..) {
@@ -95,6 +96,8 @@ pub(crate) async fn serve(default: ModelSelection, agent: Agent) -> ExitCode {
     let read = async {
         let read = tokio::select! {
             read = service.read() => read,
+            // The daemon closes standard input first, and signals who doesn't leave: both are one
+            // to us.
             () = told_to_end() => Ok(()),
         };
         service.leave().await;
@@ -105,6 +108,7 @@ pub(crate) async fn serve(default: ModelSelection, agent: Agent) -> ExitCode {
         written = &mut writer => return code(&written),
         read = read => read,
     };
+    // The last sender of lines: the writer ends when there is none.
     drop(service);
     let _late = tokio::time::timeout(LEAVE_WITHIN, writer).await;
     code(&read)
@@ -149,6 +153,7 @@ impl Service {
         loop {
             let read = tokio::select! {
                 read = stdin.read(&mut portion) => read?,
+                // Without a turn this is `None` at once, and only input is waited for.
                 Some(ended) = self.running.join_next() => {
                     self.forget(ended);
                     continue;
@@ -165,6 +170,7 @@ impl Service {
                 }
             }
         }
+        // The last line may lack its end, as when somebody types it by hand.
         if let Some(line) = decoder.finish() {
             self.serve(&line).await;
         }
@@ -208,6 +214,7 @@ impl Service {
         let served = match Request::decode(&envelope).map(|decoded| decoded.request) {
             Ok(Request::Send(send)) => self.start(id.clone(), *send, envelope.body),
             Ok(Request::Abort(_)) => {
+                // Answered at once: that a turn ends is said by its own final line.
                 self.abort(id.as_ref());
                 return self
                     .answer("abort", id, json!({"ok": true, "jobs": []}))

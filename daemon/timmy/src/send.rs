@@ -272,6 +272,7 @@ impl Agent {
             inbox: control.inbox,
             cancel: control.cancel,
             asker: control.asker,
+            // Nothing is run: there are no tools.
             cwd: PathBuf::from("/"),
             anchors: Arc::default(),
             spill,
@@ -313,6 +314,8 @@ impl Agent {
             let found = self.store.open(which).await.map_err(|why| unkept(&why))?;
             if let Some(mut session) = found {
                 session.native().into_iter().for_each(opened);
+                // A process that died in the middle left calls without a result, which no provider
+                // takes.
                 let mut messages = session.history().interrupted();
                 messages.push(if session.history().is_under_way(&words) {
                     Message::user(AGAIN)
@@ -320,14 +323,20 @@ impl Agent {
                     words
                 });
                 let anchors = settled(session.basis().led.clone(), sent, writable).await?;
+                // Before the words: a turn that runs again after a crash goes by the same
+                // directories.
                 let remembered = session.remember(anchors.led()).await;
                 remembered.map_err(|why| unkept(&why))?;
                 let appended = session.append(messages).await;
                 appended.map_err(|why| unkept(&why))?;
+                // Of the prompt itself: results of before that were made up belong to the turn that
+                // died.
                 let from = session.history().next() - 1;
                 return Ok((session, anchors, from));
             }
         }
+        // Beginning anew under a name that was announced would be a conversation that forgot
+        // everything in silence.
         if matches!(sent.conversation, Conversation::Native(_)) {
             let text = "the earlier turns of this session are not there any more";
             line.warn("context-lost", text).await;
@@ -376,6 +385,7 @@ impl Agent {
     fn spill(&self, native: Option<&str>) -> PathBuf {
         match native {
             Some(native) => self.store.spill(native),
+            // By the process: two that run at once would take each other's files away.
             None => self.store.spill(&format!("passing-{}", std::process::id())),
         }
     }

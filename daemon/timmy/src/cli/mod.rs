@@ -188,6 +188,8 @@ fn completions(shell: Shell, alone: clap::Command) -> ExitCode {
 /// Runs a command line, from the program's name on. `alone` is what the program takes without a
 /// command.
 pub(crate) fn run(words: Vec<OsString>, alone: clap::Command) -> ExitCode {
+    // `agentctl provider` becomes this program under its own name, so that hints name what was
+    // typed.
     let called = match words.first().and_then(|name| Path::new(name).file_name()) {
         Some(name) if name == "agentctl" => CalledAs::Agentctl,
         _ => CalledAs::Timmy,

@@ -334,6 +334,7 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
         let models = catalog::of(provider, key.as_ref(), LISTS_WITHIN).await;
         (provider, models)
     });
+    // At once: each of them may take all of its time.
     let answers = join_all(asked).await;
     let answered = answers.iter().any(|(_, models)| models.is_ok());
     if list.form.json {

@@ -214,6 +214,7 @@ fn added(setting: &Setting, add: Add) -> Result<Exit, Failed> {
         own.base_url = add.base_url.clone().or(own.base_url);
         own.wire = add.wire.clone().or(own.wire);
         own.key_env = add.key_env.clone().or(own.key_env);
+        // Before it is written: a key that comes later goes where this says.
         safe_address(&own, add.insecure)?;
         edit::save(
             &setting.places.config,
@@ -224,6 +225,7 @@ fn added(setting: &Setting, add: Add) -> Result<Exit, Failed> {
         resolve(setting, &name)?;
         setting.config.clone()
     };
+    // Of what is written now, as the variable for the key may be another.
     let provider = table::resolve(&name, &config, &|name| setting.lookup(name))
         .map_err(|why| unusable(&why))?;
     let key = if provider.local && !says && std::io::stdin().is_terminal() {
@@ -338,6 +340,7 @@ fn removed(setting: &Setting, named: &ProviderArgs) -> Result<Exit, Failed> {
         if !setting.keys.names().any(|known| known == variable) {
             continue;
         }
+        // A variable of this very house goes with it, though others take it as their second choice.
         let is_own = place == 0 && table::known(name).is_some();
         if let Some(other) = user_of(setting, variable, name)
             && !is_own
@@ -418,9 +421,11 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
     let models = HttpModels::default();
     let (begun, asked) = (Instant::now(), wall_ms());
     let ask = async {
+        // Moved in here, so that it is dropped with the answer and the other half ends.
         let pieces = pieces;
         tokio::time::timeout(TRY_WITHIN, models.ask(&request, &pieces)).await
     };
+    // Somebody has to take the pieces: a full channel would hold the answer up.
     let drain = async { while unread.recv().await.is_some() {} };
     let (answered, ()) = tokio::join!(ask, drain);
     let took = begun.elapsed();
@@ -454,6 +459,7 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
 async fn forgive(setting: &Setting, request: &Request, asked: u64) {
     let (provider, model) = (&request.target.provider.id, &request.target.model);
     let directory = setting.places.state.join("timmy");
+    // To try a provider makes no store.
     if directory.join("timmy.db").is_file() {
         let store = Arc::new(Store::new(directory));
         let _ends_by_itself = store.warm(provider.clone(), model.clone(), asked).await;

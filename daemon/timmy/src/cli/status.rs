@@ -70,6 +70,7 @@ fn row(target: &Target, resting: Option<(Duration, Class)>) -> Value {
     let provider = &target.provider;
     let window = target.window().unwrap_or(known::DEFAULT_WINDOW);
     let price = |usage: Usage| price::cost(provider, &target.model, &usage, None);
+    // Asked for a million tokens of each, so that plans and lists of prices answer alike.
     let input = price(Usage {
         input: MILLION,
         ..Usage::default()
@@ -131,6 +132,7 @@ fn in_words((place, row): (usize, &Value)) -> Vec<String> {
 /// What turns have noted. Nobody had a turn yet: nothing; and a table of another version says
 /// nothing either.
 fn cooldowns(file: &Path) -> Vec<Cooldown> {
+    // A look waits for no lock of a turn's, and makes no table of a newer version.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let read = || rows::cooldowns(&Connection::open_with_flags(file, flags)?);
     read().unwrap_or_default()

@@ -96,6 +96,7 @@ pub(crate) async fn choose(
     let is_pinned = asked.provider.is_some() || asked.model.is_some();
     let behind = match asked.fallback_chain {
         Some(chain) => chain,
+        // Who pins a model wants that one, or to hear why not.
         None if is_pinned => &[],
         None => &config.models.fallbacks,
     };
@@ -128,6 +129,7 @@ pub(crate) fn with_keys(config: &Config, lookup: Ask<'_>) -> Vec<Candidate> {
         };
         let set = |name: &&String| lookup(name).is_some_and(|value| !value.trim().is_empty());
         let variables: Vec<&String> = provider.key_variables.iter().filter(set).collect();
+        // `KIMI_API_KEY` is a variable of two houses: the first that takes it has it.
         let fresh = variables.iter().any(|name| !taken.contains(*name));
         if provider.local || !fresh {
             continue;
@@ -179,6 +181,7 @@ impl Chooser<'_> {
         let resolved = table::resolve(provider, self.config, self.lookup)?;
         let all = self.config.models.default.iter();
         let all = all.chain(&self.config.models.fallbacks);
+        // What is configured of this provider was chosen, if only as a fallback.
         let of_it = all
             .filter_map(|name| table::split(self.spelt(name)).ok())
             .find(|(name, _)| id(name) == resolved.id)
@@ -276,6 +279,7 @@ impl Chooser<'_> {
             candidates,
             servers: Vec::new(),
         };
+        // Only then, as it takes up to 300 ms.
         if looked.candidates.is_empty() {
             let servers = local::servers(self.config, self.lookup).await;
             let with_models = servers.iter().filter_map(Server::candidate);

@@ -95,6 +95,7 @@ pub(super) fn changed(
     change: &Change,
 ) -> Result<(String, Config), EditError> {
     let before = Config::parse(text, file)?;
+    // What it is to say is known before the text is touched, and compared with what it says then.
     let wanted = applied(&before, change)?;
     let by_hand = |why: &str| {
         let what = format!("`{}` can't be changed safely: {why}", file.display());
@@ -118,6 +119,7 @@ pub(super) fn changed(
         }
         Err(error) => return Err(error.into()),
     };
+    // Text and meaning are changed by two ways: where they differ nothing is written.
     if after != wanted {
         return Err(by_hand("it would say something else"));
     }
@@ -282,6 +284,7 @@ fn set(within: &mut dyn TableLike, name: &str, value: Option<Value>) {
         within.remove(name);
         return;
     };
+    // Comments and blanks belong to the old value in `toml_edit`, and would go with it.
     match within.get_mut(name).and_then(Item::as_value_mut) {
         Some(old) => {
             *value.decor_mut() = old.decor().clone();

@@ -31,6 +31,7 @@ impl Alone {
             .mode(0o700)
             .create(dir)?;
         let directory = File::open(dir)?;
+        // Of the directory, as the file is replaced: a lock on it would be on the one that is gone.
         directory.lock()?;
         Ok(Self {
             target,
@@ -66,6 +67,8 @@ fn target(file: &Path) -> io::Result<PathBuf> {
         |what: &str| io::Error::other(format!("`{}` is {what}, expected a file", file.display()));
     match fs::symlink_metadata(file) {
         Ok(found) if found.is_symlink() => match fs::canonicalize(file) {
+            // Replaced is what the link leads to: a rename onto the link would put a file in its
+            // place.
             Ok(target) if target.is_file() => Ok(target),
             Ok(_) => Err(not_a_file("a link to something else")),
             Err(_) => Err(not_a_file("a link that leads nowhere")),

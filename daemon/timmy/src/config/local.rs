@@ -45,6 +45,7 @@ impl Server {
 pub(crate) async fn servers(config: &Config, lookup: Ask<'_>) -> Vec<Server> {
     let places = ALL.iter().filter(|row| row.local).filter_map(|row| {
         let provider = table::resolve(row.id, config, lookup).ok()?;
+        // `OLLAMA_HOST` may name another machine, which nobody asked us to look at.
         table::is_loopback(&provider.base_url).then_some(provider)
     });
     let asked = places.map(|provider| async move {

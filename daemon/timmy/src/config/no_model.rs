@@ -130,6 +130,7 @@ impl Looked {
         for row in ALL.iter().filter(|row| !row.local) {
             variables.extend(row.key_variables.first());
         }
+        // Houses that share a variable stand beside each other in the table.
         variables.dedup();
         let more = variables.len().saturating_sub(SHOWN);
         let set = match self.has_key {

@@ -50,6 +50,7 @@ impl Places {
             let value = variable(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
         };
+        // The XDG specification: a relative path is to be ignored.
         let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
         let config = set("AGENTD_CONFIG").or_else(|| {
             let below = absolute("XDG_CONFIG_HOME");
@@ -157,6 +158,8 @@ impl Config {
         match config.fault() {
             None => Ok(config),
             Some(fault) => {
+                // The types have no places any more: the text is read once more, only when
+                // something is wrong.
                 let at = span_of(text, &fault.at).unwrap_or(0);
                 Err(wrong(line_at(text, at), fault.what, fault.hint))
             }
@@ -215,6 +218,7 @@ impl Config {
             let near = nearest(model, self.models.aliases.keys().map(String::as_str));
             return Err((what, near.map(|near| format!("did you mean `{near}`?"))));
         };
+        // Without the environment: what a file says is right or wrong whatever is set.
         match table::resolve(provider, self, &|_| None) {
             Err(Unusable::Unknown { name, nearest }) => {
                 let hint = match nearest {
@@ -247,6 +251,7 @@ fn alias_fault(name: &str, model: &str, config: &Config) -> Option<Fault> {
         let what = format!("`{name}` can't be a short name: it has letters, digits and ._- only");
         return Some(Fault::new(&at, what));
     }
+    // One step only, so that there is no circle to look for.
     if config.models.aliases.contains_key(model) {
         let what = format!("`{name}` is a short name for `{model}`, which is one itself");
         return Some(Fault::new(&at, what).hint("write `provider/model`"));

@@ -56,6 +56,7 @@ pub(crate) fn key_of(typed: &str) -> Result<&str, SecretsError> {
     if key.len() > LONGEST {
         return Err(SecretsError::NotAKey("it is longer than 16 KiB"));
     }
+    // A line end would begin another variable, and a header takes neither.
     if key.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(SecretsError::NotAKey("there are blanks or line ends in it"));
     }
@@ -90,6 +91,7 @@ fn change(file: &Path, variable: &str, line: Option<&str>) -> Result<Before, Sec
         source,
     };
     let alone = Alone::with(file).map_err(io)?;
+    // Not mended in silence: others may have read the keys, and the user should know.
     if let Some(mode) = alone.mode().map_err(io)?.filter(|mode| mode & 0o077 != 0) {
         let file = file.to_owned();
         return Err(SecretsError::Readable { file, mode });

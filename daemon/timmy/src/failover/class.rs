@@ -219,6 +219,8 @@ fn told(status: Option<u16>, failure: &Failure) -> Class {
         code: failure.code.as_deref().unwrap_or_default().to_lowercase(),
         text: failure.text.to_lowercase(),
     };
+    // A refusal may come with the status of anything, and words of length with that of a limit:
+    // what says most is looked for first.
     let checks: [(Class, Check); 10] = [
         (Class::Refusal, is_refusal),
         (Class::ContextOverflow, is_overflow),
@@ -237,7 +239,9 @@ fn told(status: Option<u16>, failure: &Failure) -> Class {
         // Nothing says that it is the model that isn't there.
         (None, Some(404)) => Class::Unknown,
         (None, Some(400..500)) => Class::BadRequest,
+        // Some gateways answer 500 to what they don't take: it would be refused again.
         (None, Some(500..600)) if signals.is(&["invalid_request_error"]) => Class::BadRequest,
+        // It began to answer, so key, model and request were taken.
         (None, None) if failure.at == FailedAt::Stream => Class::ServerError,
         _ => Class::Unknown,
     }
@@ -310,6 +314,7 @@ pub(crate) fn classify_reply(reply: &Reply) -> Option<Class> {
 
 /// Does a text look like a refusal? A guess, to be told and never to be acted upon.
 pub(crate) fn suspected_refusal(text: &str, has_calls: bool) -> bool {
+    // Models write either apostrophe.
     let text = text.trim().replace('’', "'").to_lowercase();
     if has_calls || text.chars().count() > LONGEST_REFUSAL {
         return false;

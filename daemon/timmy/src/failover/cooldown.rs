@@ -83,6 +83,7 @@ impl Cooldown {
         let recent = |old: &&Self| {
             old.class == class && now.saturating_sub(old.until) < millis(FORGET_STEPS)
         };
+        // Of another class it says nothing: a refused key is no second rate limit.
         let step = before.filter(recent).map_or(0, |old| old.step + 1);
         let time = time(class, step, retry_after)?;
         let (provider, model) = whose;
@@ -110,6 +111,7 @@ pub(crate) fn time(class: Class, step: u32, retry_after: Option<Duration>) -> Op
         Class::NotConfigured | Class::Overloaded => Duration::from_secs(30),
         Class::RateLimit => {
             let own = RATE_LIMITS[(step as usize).min(RATE_LIMITS.len() - 1)];
+            // The provider's own word, even where it is shorter: it counts what we only guess.
             retry_after.map_or(own, |asked| asked.min(LONGEST_RATE_LIMIT))
         }
         Class::ServerError | Class::Timeout => Duration::from_secs(15),

@@ -194,6 +194,8 @@ impl Policy {
     /// The current entry failed.
     pub(crate) fn failed(&mut self, now: Duration, failed: Failed) -> Verdict {
         match failed.class {
+            // A proxy that signs by itself does so for the next one, too, and only the user can say
+            // that it is to be trusted.
             Class::Cancelled | Class::Certificate => Verdict::end(failed.class),
             Class::Refusal => self.refused(now, failed.effects),
             Class::ContextOverflow => self.overflowed(now),
@@ -247,6 +249,7 @@ impl Policy {
         let cools = cooldown::time(class, 0, retry_after);
         let provider = self.entries[left].provider.clone();
         for (at, entry) in self.entries.iter_mut().enumerate() {
+            // Its other models are in the chain, too, and would fail alike.
             let whole = cooldown::is_of_provider(class) && entry.provider == provider;
             let known = matches!(entry.standing, Standing::NoKey | Standing::Gone(_));
             if (at == left || whole) && !known {
@@ -303,6 +306,7 @@ impl Policy {
             }
         }
         let next = match soonest {
+            // All that are left need rest: better a wait than no answer, if it isn't long.
             Some((until, at, _)) if until - now <= LONGEST_WAIT && self.in_time(until) => {
                 self.turn_to(at);
                 passed.retain(|(entry, _)| *entry != at);
@@ -347,6 +351,7 @@ impl Policy {
                 self.refused = true;
                 self.advance(self.current + 1, now, Class::Refusal, None)
             }
+            // Nor without another one that can be asked: the refusal is the answer.
             _ => Verdict::end(Class::Refusal),
         }
     }
@@ -394,6 +399,7 @@ const fn retries(class: Class) -> u32 {
     match class {
         Class::RateLimit | Class::Overloaded => TRIES - 1,
         Class::ServerError | Class::Timeout | Class::MalformedResponse => 2,
+        // It may have passed, and may as well be for good.
         Class::Unknown => 1,
         Class::Cancelled
         | Class::Refusal

@@ -75,6 +75,7 @@ fn address(provider: &Provider) -> Result<Url, String> {
     let base = &provider.base_url;
     let url = match provider.wire {
         Wire::Ollama => format!("{base}/api/tags"),
+        // Without a limit it tells 20, and the rest on further pages; so does Gemini with 50.
         Wire::Anthropic if base.ends_with("/v1") => format!("{base}/models?limit=1000"),
         Wire::Anthropic => format!("{base}/v1/models?limit=1000"),
         Wire::Gemini => format!("{base}/models?pageSize=1000"),

@@ -204,6 +204,8 @@ async fn next(
     frames: &Mutex<Frames>,
 ) -> Result<Option<genai::Result<ChatStreamEvent>>, Failure> {
     std::future::poll_fn(|context| {
+        // After a panic the stream is dropped and never looked at again, so that nothing sees it
+        // half changed.
         let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll_next(context)));
         if lock(frames).is_too_long() {
             return std::task::Poll::Ready(Err(failure::too_long()));

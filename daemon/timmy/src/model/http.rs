@@ -27,6 +27,7 @@ const MOST_REDIRECTS: usize = 5;
 /// # Errors
 /// Why there can't be one, in words for the user.
 pub(crate) fn client(url: &str) -> Result<reqwest::Client, String> {
+    // Two for the process, as each reads the system's certificates when it is made.
     type Made = OnceLock<Result<reqwest::Client, String>>;
     static HERE: Made = OnceLock::new();
     static ELSEWHERE: Made = OnceLock::new();
@@ -53,6 +54,7 @@ pub(crate) fn builder() -> reqwest::ClientBuilder {
     let _already = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .user_agent(AGENT)
+        // None for the whole: an answer may take as long as it says something, see `genai`.
         .connect_timeout(CONNECT_WITHIN)
         .tcp_keepalive(KEEP_ALIVE)
         .pool_max_idle_per_host(IDLE_CONNECTIONS)

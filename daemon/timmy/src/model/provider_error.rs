@@ -191,6 +191,7 @@ pub(crate) fn header_wait<'a>(
     let exact = header("retry-after-ms")
         .and_then(number)
         .map(|millis| millis / 1000.0);
+    // Milliseconds are some houses' own; RFC 9110 (10.2.3) knows seconds and a date.
     let wait = exact.or_else(|| number(header("retry-after")?));
     let wait = match wait {
         Some(seconds) => Duration::try_from_secs_f64(seconds).ok()?,

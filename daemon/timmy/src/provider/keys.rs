@@ -81,6 +81,7 @@ impl Keys {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(wrong(error)),
         };
+        // Of the open file: what its name leads to may be another one by now.
         let mode = opened.metadata().map_err(wrong)?.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(KeysError::Readable { file, mode });

@@ -241,6 +241,7 @@ pub(crate) fn resolve(
     let own = config
         .providers
         .get(name)
+        // A table under the name proper counts for its other names, too.
         .or_else(|| config.providers.get(row?.id));
     match (row, own) {
         (None, None) => Err(Unusable::Unknown {
@@ -290,6 +291,7 @@ fn from_table(
             Some(wire) => named_wire(row.id, wire)?,
             None => row.wire,
         },
+        // Its address may be moved out of the house, and then it costs and wants a key.
         local: row.local && is_private(&base_url),
         base_url,
         key_variables,
@@ -390,6 +392,7 @@ fn ollama_host(value: &str) -> String {
         _ => (rest, None),
     };
     let host = match host {
+        // To listen everywhere is no address to connect to.
         "" | "0.0.0.0" | "[::]" => "127.0.0.1",
         other => other,
     };
@@ -433,6 +436,7 @@ fn nearest(name: &str, config: &Config) -> Option<String> {
         .flat_map(|row| std::iter::once(&row.id).chain(row.aliases).copied());
     let all = table.chain(config.providers.keys().map(String::as_str));
     let near = all.map(|known| (strsim::damerau_levenshtein(&name, known), known));
+    // Of a short name half of the letters would be nearly any other one.
     let near = near.filter(|(distance, known)| *distance <= NEAR.min(known.len() / 2));
     near.min().map(|(_, known)| known.to_owned())
 }

@@ -31,6 +31,7 @@ struct TowardsWorkers {
 pub(super) fn is_for_echo(default: &ModelSelection, send: &Send) -> Result<bool, Rejected> {
     let model = send.model.as_deref();
     let names_it = model.is_some_and(|model| model.starts_with("echo/"));
+    // Who names a model gets nothing of the default's provider, and the other way round.
     let default_provider = default.provider.as_deref().filter(|_| !names_it);
     let default_model = default.model.as_deref();
     let default_model = default_model.filter(|_| send.provider.is_none());
@@ -62,6 +63,7 @@ pub(super) fn sent(
             .map_err(|why| invalid(format!("there is no working directory: {why}")))?,
     };
     let (text, attached) = attached::read(&send.text, &send.attachments)?;
+    // The default's model is of its provider: halves of two choices would be neither.
     let pinned = send.provider.is_some() || send.model.is_some();
     let default = if pinned {
         &ModelSelection::default()

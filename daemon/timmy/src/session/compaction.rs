@@ -51,6 +51,8 @@ pub(crate) fn cut(messages: &[Message], window: Option<u64>, keep: Keep) -> Opti
     let mut best = None;
     for (at, message) in messages.iter().enumerate().rev() {
         tokens += history::tokens(message);
+        // Too much is kept rather than nothing left out: else a long last message would never let
+        // go of the rest.
         if tokens > kept && best.is_some() {
             break;
         }
@@ -95,6 +97,7 @@ pub(crate) fn question(
     let _infallible = write!(
         asked,
         "<conversation>\n{}\n</conversation>\n\nSummarise the conversation{}.",
+        // Its end, when it doesn't fit: what is left out there is oldest.
         &transcript[from..],
         if previous.is_some() {
             " together with the earlier summary of what was before it"

@@ -56,6 +56,7 @@ pub(crate) fn begin(at: &Beginning<'_>) -> Begun {
     let soul = at
         .agent
         .and_then(|agent| soul(&of_agent(at.own, agent), &mut notes));
+    // An agent's own description goes before the one that all have.
     let soul = soul.or_else(|| self::soul(at.own, &mut notes));
     let soul_sha256 = soul.as_deref().map(digest);
     if let Some(soul) = &soul {
@@ -138,6 +139,8 @@ fn workspace(cwd: &Path, notes: &mut Vec<String>) -> String {
     let directories: Vec<&Path> = within.collect();
     let mut room = MOST_AGENTS;
     let mut said = String::new();
+    // The innermost comes last, where a model gives most to it, and is the first that there is no
+    // room for.
     for directory in directories.into_iter().rev() {
         let path = directory.join("AGENTS.md");
         match files::within(directory, "AGENTS.md", room) {
@@ -151,6 +154,7 @@ fn workspace(cwd: &Path, notes: &mut Vec<String>) -> String {
                 }
                 let text = found
                     .text
+                    // Or a file could end its own mark and go on as if it were timmy.
                     .replace("</workspace-notes", "<\\/workspace-notes");
                 let _infallible = write!(
                     said,
@@ -196,6 +200,7 @@ pub(crate) fn skills(own: &Path) -> Vec<Skill> {
     names.sort();
     let found = names.into_iter().filter_map(|name| {
         let file = own.join("skills").join(&name).join("SKILL.md");
+        // What can't be read isn't listed: a model would ask for it in vain.
         let text = files::own(&file, MOST_TEXT).ok()?.text;
         let description = header(&text, "description").unwrap_or_default();
         let description: String = description.chars().take(MOST_DESCRIPTION).collect();
@@ -210,6 +215,7 @@ pub(crate) fn skills(own: &Path) -> Vec<Skill> {
 
 /// A value of the lines between `---` at the beginning of a file.
 fn header(text: &str, name: &str) -> Option<String> {
+    // Read by hand: one line of it is all that is wanted, and it needs no YAML.
     let inside = text.strip_prefix("---")?.split("\n---").next()?;
     let value = inside
         .lines()
@@ -226,6 +232,7 @@ pub(crate) fn words(own: &Path, text: &str) -> String {
             None => (text.strip_prefix('/')?, ""),
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        // A path such as `/etc/hosts` is what somebody says, and names no template.
         if name.is_empty() || !name.chars().all(plain) {
             return None;
         }

@@ -46,6 +46,7 @@ pub(crate) fn within(dir: &Path, name: &str, most: usize) -> io::Result<Text> {
     let Ok(below) = real.strip_prefix(&dir) else {
         return refused(format!("it leads out of `{}`", dir.display()));
     };
+    // Within the workspace there may be keys as well, and a command may be refused them.
     if below.extension().is_none_or(|end| end != "md") {
         return refused(format!(
             "it leads to `{}`, which is no `.md`",
@@ -66,6 +67,7 @@ fn read(file: File, path: &Path, most: usize) -> io::Result<Text> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut bytes = Vec::new();
+    // One byte more shows that there is more; a file that grows can't fill the memory.
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
     let cut = bytes.len() > most;
     bytes.truncate(most);

@@ -79,6 +79,7 @@ impl History {
         self.messages.drain(..cut);
         self.first += cut as u64;
         self.summary = Some(summary);
+        // What was counted was of words that are gone.
         self.counted = None;
     }
 
@@ -129,6 +130,7 @@ impl History {
         for (at, message) in self.messages.iter().enumerate() {
             match message {
                 Message::User { text, attached, .. } => say(&mut said, text, attached),
+                // Several providers refuse a message that says nothing.
                 Message::Assistant(words) if is_empty(words) => {}
                 Message::Assistant(words) => {
                     if said.is_empty() {

@@ -60,6 +60,7 @@ pub(super) fn lock(locks: &Arc<Locks>, directory: &Path, id: i64) -> Result<Open
         Some(file) => file,
         None => private(&directory.join("timmy.lock")).map_err(failed)?,
     };
+    // The kernel would give the same handle its byte once more, so this process looks itself first.
     let taken = !all.held.contains(&id)
         && set_lock(&file, id, libc::F_WRLCK as libc::c_short).map_err(failed)?;
     all.file = Some(file);
@@ -85,6 +86,8 @@ fn set_lock(file: &File, id: i64, kind: libc::c_short) -> io::Result<bool> {
         l_pid: 0,
     };
     #[cfg(target_os = "linux")]
+    // Not `F_SETLK`: that is the process's, and closing any other handle of the file gives it back
+    // (fcntl(2), "Open file description locks").
     let how = FcntlArg::F_OFD_SETLK(&lock);
     #[cfg(not(target_os = "linux"))]
     let how = FcntlArg::F_SETLK(&lock);

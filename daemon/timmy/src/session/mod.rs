@@ -92,6 +92,8 @@ impl Session {
     /// Nothing was added, here or there.
     pub(crate) async fn append(&mut self, messages: Vec<Message>) -> Result<(), StoreError> {
         if let Some(kept) = &self.kept {
+            // On the disk first: what memory has and the disk lacks would be answered now, and be
+            // gone for the next turn.
             kept.append(self.history.next(), &messages).await?;
         }
         self.history.append(messages);

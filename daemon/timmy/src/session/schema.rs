@@ -36,7 +36,9 @@ pub(super) fn prepare(directory: &Path) -> Result<Connection, StoreError> {
     builder.recursive(true).mode(0o700);
     builder.create(directory).map_err(io)?;
     std::fs::set_permissions(directory, Permissions::from_mode(0o700)).map_err(io)?;
+    // Before SQLite opens it: its log and index get the mode of the database.
     private(&file).map_err(io)?;
+    // Without `CREATE`: it is there by now, with its mode.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(&file, flags).map_err(sqlite)?;
     tune(&conn).map_err(sqlite)?;
@@ -52,6 +54,7 @@ fn tune(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", true)?;
+    // The file may come from elsewhere: its views and triggers may call nothing that has an effect.
     conn.pragma_update(None, "trusted_schema", false)?;
     // In KiB: what is read is read once.
     conn.pragma_update(None, "cache_size", -512)?;
@@ -77,6 +80,7 @@ fn migrate(conn: &mut Connection) -> Result<(), Wrong> {
         let tables = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
         Ok((version as usize, application, tables))
     };
+    // Mostly so, and then nobody waits for the right to write.
     if whose(conn)? == (MIGRATIONS.len(), APPLICATION, whose(conn)?.2) {
         return Ok(());
     }

@@ -21,6 +21,7 @@ impl ReadSkill {
     /// The tool, if there are skills in the directory `timmy` beside `config.toml`.
     pub(crate) fn new(own: &Path) -> Option<Self> {
         let none = context::skills(own).is_empty();
+        // Without any it isn't offered: a tool that finds nothing costs words in each request.
         (!none).then(|| Self {
             own: own.to_owned(),
         })

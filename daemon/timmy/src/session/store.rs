@@ -81,6 +81,7 @@ impl Store {
     pub(crate) fn new(directory: PathBuf) -> Self {
         let (work, orders) = sync_channel(WAITING);
         let file = directory.clone();
+        // The file is opened with the first order: a turn that is refused before makes none.
         std::thread::spawn(move || serve(&file, &orders));
         Self {
             work,
@@ -115,6 +116,7 @@ impl Store {
                 let made = rows::create(conn, name.as_deref(), &own, now);
                 let (id, native) = made.map_err(|why| failed(&directory, &why))?;
                 let open = lock(&locks, &directory, id)?;
+                // In the same transaction as the row: a session without a word is never seen.
                 rows::append(conn, id, 0, &text, now).map_err(|why| failed(&directory, &why))?;
                 Ok((native, open))
             })
@@ -147,6 +149,7 @@ impl Store {
                 let Some(found) = rows::find(conn, &which).map_err(failed)? else {
                     return Ok(None);
                 };
+                // Before they are read: else another process could add one in between.
                 let open = lock(&locks, &directory, found.id)?;
                 let messages = rows::messages(conn, found.id).map_err(failed)?;
                 Ok(Some((found, messages, open)))
@@ -358,6 +361,8 @@ fn apart<T>(
     let end = if done.is_ok() {
         "RELEASE job"
     } else {
+        // `ROLLBACK TO` undoes what was done since and leaves the savepoint there (SQLite,
+        // "Savepoints").
         "ROLLBACK TO job; RELEASE job"
     };
     conn.execute_batch(end).map_err(sqlite)?;
@@ -374,6 +379,8 @@ fn serve(directory: &Path, orders: &Receiver<StoreTask>) {
         {
             work.push(next);
         }
+        // Tried again with each order until it opens: a full disk or another process may be over by
+        // then.
         if conn.is_none() {
             match prepare(directory) {
                 Ok(ready) => conn = Some(ready),
@@ -392,6 +399,8 @@ fn serve(directory: &Path, orders: &Receiver<StoreTask>) {
 }
 
 fn commit(directory: &Path, conn: &mut Connection, work: Vec<StoreTask>) {
+    // At once for writing: a transaction that reads first, and finds that another process has
+    // written meanwhile, can't become one (`SQLITE_BUSY_SNAPSHOT`).
     let begun = conn.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = match begun {
         Ok(transaction) => transaction,

@@ -192,6 +192,7 @@ pub(crate) fn open(path: &Path) -> io::Result<OwnedFd> {
         at = nix::fcntl::openat(&at, name, flags | kind, Mode::empty())?;
     }
     let found = File::from(at.try_clone()?).metadata()?;
+    // With `O_PATH` the last step opens a link itself instead of failing (open(2), `O_NOFOLLOW`).
     if found.is_symlink() {
         return Err(io::Error::other("it is a link"));
     }
@@ -210,6 +211,7 @@ pub(crate) fn settle(path: &Path) -> io::Result<PathBuf> {
             else {
                 return Err(error);
             };
+            // Taken for a name that is free, it would lead wherever somebody makes its target.
             if path.symlink_metadata().is_ok() {
                 let error = "a link that leads nowhere";
                 return Err(io::Error::new(io::ErrorKind::NotFound, error));

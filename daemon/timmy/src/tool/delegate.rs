@@ -217,6 +217,7 @@ fn seconds(given: f64) -> Result<Duration, String> {
 async fn connect() -> Result<Client, String> {
     let options = Options {
         socket: None,
+        // A one-shot would run the tasks as ours, and end them with us.
         fallback: Fallback::Forbidden,
         name: "timmy".to_owned(),
         attended: Attended::No,
@@ -244,10 +245,12 @@ async fn delegate(
     let sends = sends?;
     let mut client = connect().await?;
     let handed_in = client.dispatch(&sends).await.map_err(|error| match error {
+        // A dispatch is taken whole or not at all, so one refusal is one for all.
         RequestError::Refused(_) => format!("the daemon refused, and nothing runs: {error}"),
         error => format!("it is unknown whether the tasks run: {error}"),
     })?;
     let jobs: Vec<JobId> = handed_in.value.iter().map(|row| row.job).collect();
+    // Before they are waited for: a later call may collect them although this one was cancelled.
     lock(handed).extend(&jobs);
     if !asked.wait {
         let names: Vec<String> = jobs.iter().map(JobId::to_string).collect();
@@ -335,6 +338,7 @@ async fn is_of_session(
 /// A job's row in the list.
 async fn row(client: &mut Client, job: JobId) -> Result<Option<JobRow>, String> {
     let filter = work::Jobs {
+        // A list of one row, as no request asks for a single job.
         before: Some(JobId(job.0.saturating_add(1))),
         limit: Some(1),
         ..work::Jobs::default()

@@ -118,6 +118,7 @@ impl Output {
         let fits = usize::try_from(*room).map_or(piece.len(), |room| room.min(piece.len()));
         *cut |= fits < piece.len();
         *room -= fits as u64;
+        // A full disk is no reason to end the command: only its middle is lost.
         if let Err(error) = file.write_all(&piece[..fits]) {
             self.whole = Whole::Lost(format!("it could not be kept: {error}"));
         }
@@ -286,6 +287,7 @@ fn try_keep(spill: &Path, name: &str) -> std::io::Result<Whole> {
         .mode(0o700)
         .create(spill)?;
     let mut taken = 0;
+    // Counted anew for each, as calls at the same time and earlier turns have written there.
     for entry in std::fs::read_dir(spill)? {
         let found = entry?.metadata()?;
         taken += if found.is_file() { found.len() } else { 0 };

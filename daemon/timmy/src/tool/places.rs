@@ -140,6 +140,7 @@ impl Rules {
         let ours = ours.iter().filter(|(dir, _)| dir.is_dir());
         roots.extend(ours.filter_map(|(dir, access)| root(dir, *access).ok()));
         roots.retain(|root| !self.is_too_much(root.dir()));
+        // A directory within another may have other rights, which go before.
         roots.sort_by_key(|root| std::cmp::Reverse(root.dir().components().count()));
         Ok(roots)
     }
@@ -347,6 +348,8 @@ pub(crate) async fn find(
                 let workspace = around.cwd.display();
                 format!("{no}; {why}: use a path in the workspace {workspace}")
             })?;
+            // It was allowed as it was shown, wherever that is; links on the way are still followed
+            // by nobody.
             let base = Anchor::open(Path::new("/")).map_err(|error| format!("`/`: {error}"))?;
             Ok(AllowedPath {
                 base: Arc::new(base),
@@ -374,8 +377,10 @@ fn locate(
     }
     let roots = rules.roots(around).map_err(|lost| lost.to_string())?;
     let full = around.cwd.join(path);
+    // Compared without links: `work/link/../../.ssh` begins with the workspace, too.
     let settled = settle(&full).map_err(|error| format!("`{path}`: {error}"))?;
     let within = roots.iter().find(|root| settled.starts_with(root.dir()));
+    // The innermost decides alone: what it refuses isn't given by one around it.
     if let Some(root) = within
         && access <= root.access
         && !rules.is_private(root.dir(), &settled)
@@ -386,6 +391,7 @@ fn locate(
             path: settled,
         }));
     }
+    // Behind the roots: a session's own output lies in the private state directory, and is a root.
     if rules.is_never(&settled) {
         return Ok(Located::Never(settled));
     }

@@ -76,6 +76,7 @@ impl Question {
             .collect();
         let detail = lines.join("\n");
         let (title_bytes, bytes) = (encoded(&self.title), encoded(&detail));
+        // The daemon would cut it, and a yes would be for what wasn't shown.
         if title_bytes > MAX_QUESTION_TITLE {
             return Err(format!(
                 "nobody was asked, and it was not done: what it is about has {title_bytes} bytes, \

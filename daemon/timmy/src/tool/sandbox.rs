@@ -96,6 +96,7 @@ fn prepare(arguments: &mut impl Iterator<Item = OsString>) -> anyhow::Result<()>
             (Some("--list"), Some(grants)) => grants.list.push(path()),
             (Some("--network"), Some(grants)) => grants.network = true,
             (Some("--landlock"), Some(grants)) => grants.landlock = version(&path())?,
+            // After it a word of a grant is unknown: who has all isn't given less by mistake.
             (Some("--bare"), grants) => *grants = None,
             (Some("--"), _) => break,
             _ => bail!("unknown word {}", word.display()),

@@ -114,6 +114,7 @@ pub(crate) fn tools(sets: &BTreeSet<Toolset>, rules: &Arc<Rules>) -> Vec<Arc<dyn
     for set in sets {
         tools.extend(match set {
             Toolset::File => file::tools(rules),
+            // Both have the same names, of which a turn takes one.
             Toolset::FileRead if sets.contains(&Toolset::File) => Vec::new(),
             Toolset::FileRead => {
                 let mut tools = file::tools(rules);

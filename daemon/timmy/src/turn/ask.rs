@@ -95,6 +95,8 @@ impl Turn<'_> {
 
     /// Asks one model once for the next reply.
     async fn attempt(&mut self, entry: usize) -> Result<Result<Reply, Trouble>, Ending> {
+        // Before the steers are taken: with no request left they would be answered, and told to no
+        // model.
         self.has_requests_left()?;
         // Whoever said them counts on their being told.
         self.take_steers().await.map_err(Ending::Store)?;
@@ -205,6 +207,7 @@ impl Turn<'_> {
                 tokio::select! {
                     biased;
                     () = self.context.cancel.cancelled() => break None,
+                    // Before the result: what was said comes in front of what it ended with.
                     Some(piece) = pieces.recv() => {
                         heard = heard.and(&piece);
                         if audience == Audience::Everybody {
@@ -320,6 +323,7 @@ impl Turn<'_> {
         let before = held.len();
         held.retain(|cooldown| !cooldown.is_about(provider, model));
         if held.len() < before {
+            // Since it was asked another turn may have found it failing: that counts on.
             let asked = self.report.attempts.last().map_or(0, |last| last.started);
             let _unkept = self
                 .context

@@ -78,7 +78,9 @@ impl MessageStream {
     /// The message is whole, and this is its text.
     pub(crate) async fn finish(&mut self, text: &str, line: &Line) {
         let streamed = self.current.as_ref().map_or("", |current| &current.text);
+        // What was streamed can't be taken back, should the whole text differ from it.
         let rest = text.strip_prefix(streamed).unwrap_or("").to_owned();
+        // An answer without a word replaces what was shown, too.
         if self.abandoned.is_some() {
             self.current(line).await;
         }

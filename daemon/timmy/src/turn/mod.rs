@@ -149,6 +149,7 @@ pub(crate) struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// A turn of this session; its words are in the history already.
     pub(crate) async fn new(context: TurnContext<'a>, session: &'a mut Session) -> Self {
+        // A store that can't be read is no reason to leave a model alone.
         let cooldowns = context.store.cooldowns().await.unwrap_or_default();
         let entries = entries(context.env, context.plan, &cooldowns);
         let policy = Policy::new(entries, context.plan.on_refusal, context.plan.deadline);
@@ -188,6 +189,7 @@ impl<'a> Turn<'a> {
                 }
             }
         };
+        // However it ended: a steer that came too late for the last request hears so.
         self.context.inbox.refuse(self.context.line).await;
         self.report.text = self.messages.into_text();
         (ending, self.report)
@@ -206,6 +208,8 @@ impl<'a> Turn<'a> {
                 Err(why) => return Ending::Store(why),
             };
             if !said.calls.is_empty() {
+                // Before a word that waits: no provider takes anything between a call and its
+                // result.
                 if let Err(ending) = self.use_tools(&said.calls).await {
                     return ending;
                 }

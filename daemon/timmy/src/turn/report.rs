@@ -129,6 +129,7 @@ impl Report {
         }
         let mut sum = price::total(&costs);
         if sum.status == CostStatus::Unknown {
+            // A part of the sum would be read as all of it.
             sum.usd = None;
         }
         json!(sum)

@@ -91,6 +91,7 @@ impl Turn<'_> {
             Next::GiveUp(class, time) => return Err(self.gave_up(class, time)),
         };
         self.entry = Some(entry);
+        // Whoever asks for it wants it short, however much room is left.
         match self.shorten(entry, Keep::Least, instructions).await? {
             Ok(()) => Ok(self
                 .session

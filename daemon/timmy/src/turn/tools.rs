@@ -123,6 +123,7 @@ impl Turn<'_> {
                 let all = rest.iter();
                 all.take_while(|one| toolbox.is_read_only(one.call)).count()
             } else {
+                // From here on, whatever it does: that it failed doesn't say that it did nothing.
                 self.effects = Effects::Possible;
                 1
             };
@@ -176,6 +177,7 @@ impl Turn<'_> {
             if let Some(sandbox) = outcome.sandbox {
                 end["sandbox"] = json!(sandbox);
             }
+            // Kept before it is told: who hears of it may rely on the next turn's knowing it.
             context.line.say("tool_end", end).await;
             kept.map_err(Ending::Store)?;
         }
@@ -251,6 +253,7 @@ async fn run(
     };
     let outcome = loop {
         tokio::select! {
+            // Its output first: `tool_end` closes the call, and nothing may follow it.
             biased;
             Some(piece) = pieces.recv() => told.say(piece).await,
             outcome = &mut running => break outcome,

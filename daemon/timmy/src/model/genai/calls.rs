@@ -74,6 +74,7 @@ impl Calls {
             (Some(_), _) => self.drafts.iter().rposition(|draft| draft.index == index),
             (None, Some(id)) => self.drafts.iter().rposition(|draft| draft.id == id),
             (None, None) if is_named => None,
+            // A piece that says nothing of where it belongs goes on with the last call.
             (None, None) => self.drafts.len().checked_sub(1),
         };
         found.filter(|at| !begins(&self.drafts[*at]))

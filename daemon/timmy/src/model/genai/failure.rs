@@ -52,6 +52,7 @@ pub(super) fn of(error: genai::Error, frames: &Frames) -> Failure {
         http @ genai::Error::HttpError { .. } => status(http),
         genai::Error::ChatResponse { body, .. } => of_stream(&body),
         genai::Error::StreamParse { serde_error, .. } => match &frames.failed {
+            // The crate stumbles over what the frame says, and tells only that it did.
             Some(error) => of_stream(error),
             None => malformed(&serde_error),
         },
@@ -141,6 +142,7 @@ pub(super) fn answered(status: StatusCode, headers: &HeaderMap, body: &str) -> F
     }
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let wait = provider_error::header_wait(header, SystemTime::now());
+    // A header is made for programs; a time within the words may be rounded.
     told.retry_after = wait.or(told.retry_after);
     Failure::told(FailedAt::Status(status.as_u16()), told)
 }

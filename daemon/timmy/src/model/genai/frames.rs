@@ -113,6 +113,7 @@ impl Frames {
     }
 
     fn chat(&mut self, data: &str) {
+        // Looked for as text: to parse every frame twice would cost more than all the rest.
         if !CHAT_FIELDS.iter().any(|field| data.contains(field)) {
             return;
         }
@@ -222,6 +223,7 @@ impl Frames {
         };
         if let Some(reason) = frame["promptFeedback"]["blockReason"].as_str() {
             self.blocked = Some(reason.to_owned());
+            // A prompt that is refused unseen is counted all the same.
             self.usage.input = frame["usageMetadata"]["promptTokenCount"]
                 .as_u64()
                 .unwrap_or(0);

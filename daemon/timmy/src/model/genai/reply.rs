@@ -61,6 +61,7 @@ pub(super) fn whole(
         failure
     })?;
     let stop = match stop {
+        // Some servers end with `stop` after calls: these are what counts.
         Stop::EndTurn if !calls.is_empty() => Stop::ToolUse,
         Stop::EndTurn if heard.text.is_empty() && !frames.refusal.is_empty() => {
             Stop::Refusal("refusal".to_owned())

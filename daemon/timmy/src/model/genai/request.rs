@@ -119,11 +119,13 @@ pub(super) fn options(request: &Request, wire: Wire) -> ChatOptions {
         extra.insert("model".to_owned(), json!(target.model));
     }
     if wire == Wire::OpenRouter {
+        // OpenRouter tells its own price only to who asks for it; `frames` reads that.
         extra.insert("usage".to_owned(), json!({"include": true}));
     }
     let local = target.provider.local;
     // A local server knows best how much its model can say; a limit of ours only stops it.
     let limit = match wire {
+        // Anthropic refuses a request without a limit, wherever its server is.
         Wire::Anthropic | Wire::Gemini => Some(known::max_output(&target.model, local)),
         _ if local => None,
         _ => Some(known::max_output(&target.model, local)),
@@ -146,6 +148,7 @@ pub(super) fn chat(request: &Request, wire: Wire) -> ChatRequest {
         sent.push(message);
     }
     let mut chat = ChatRequest::new(sent.done());
+    // The others cache by themselves what begins alike.
     let is_cached = wire == Wire::Anthropic;
     match request.system.trim() {
         "" => {}
@@ -193,6 +196,7 @@ fn strip(schema: &mut Value) {
                     ("properties" | "$defs" | "definitions", Value::Object(named)) => {
                         named.values_mut().for_each(strip);
                     }
+                    // These are values, not schemas: a `format` in them is a word of somebody's.
                     ("enum" | "const" | "default" | "examples", _) => {}
                     (_, inner) => strip(inner),
                 }
@@ -293,6 +297,7 @@ impl<'a> Sent<'a> {
             self.ids.insert(&call.id, id.clone());
             parts.push(ContentPart::ToolCall(part(call, id, is_own)));
         }
+        // A message without any part is refused by most wires.
         if parts.is_empty() {
             return;
         }
@@ -349,6 +354,7 @@ impl<'a> Sent<'a> {
     /// conversation gets the same ids, so that caches know it again.
     fn id(&mut self, call: &ToolCall, at: usize) -> String {
         if self.wire == Wire::Gemini {
+            // Gemini's ids are made by `genai`, which finds the tool's name in them.
             return call.id.clone();
         }
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');

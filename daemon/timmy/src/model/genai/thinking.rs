@@ -113,6 +113,7 @@ fn openai(model: &str, level: Thinking) -> Option<ReasoningEffort> {
     match level {
         Thinking::Off if version >= (5, 1) => Some(ReasoningEffort::Zero),
         Thinking::Off | Thinking::Minimal if version == (5, 0) => Some(ReasoningEffort::Minimal),
+        // An older one can't be told not to think at all.
         Thinking::Off => Some(ReasoningEffort::Low),
         Thinking::Max if version >= (5, 2) => Some(ReasoningEffort::XHigh),
         other => three(other),
@@ -131,6 +132,7 @@ fn gemini(model: &str, wanted: Option<Thinking>) -> (Option<ReasoningEffort>, bo
     let effort = wanted.map(|level| match level {
         Thinking::Off if has_budget && is_pro => ReasoningEffort::Budget(GEMINI_PRO_LEAST),
         Thinking::Off if has_budget => ReasoningEffort::Budget(0),
+        // A Pro can't go below this, as above.
         Thinking::Off | Thinking::Minimal if is_pro => ReasoningEffort::Low,
         Thinking::Off | Thinking::Minimal => ReasoningEffort::Minimal,
         other => plain(other),

@@ -70,6 +70,7 @@ fn edit(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
         ));
     }
     let mut before = Vec::new();
+    // It may have grown since the look.
     file.take(MOST_EDITED)
         .read_to_end(&mut before)
         .map_err(said)?;
@@ -96,6 +97,7 @@ fn replaced(before: &str, wanted: &Wanted, name: &str) -> Result<String, String>
         return Err("`old` and `new` are the same; expected a change".to_owned());
     }
     let fits = |count: usize| {
+        // Places don't overlap, so that this is never less than nothing.
         let length = before.len() - count * old.len() + count.saturating_mul(new.len());
         if length as u64 <= MOST_EDITED {
             return Ok(());

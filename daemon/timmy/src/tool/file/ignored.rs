@@ -59,6 +59,7 @@ impl Ignored {
     }
 
     fn rules(&self, dir: &Path) -> Arc<[Gitignore]> {
+        // Held while a file is read: two threads that come by read and count it once.
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = read.rules.get(dir) {
             return Arc::clone(known);
@@ -83,6 +84,7 @@ impl Ignored {
 /// The text of a regular file that isn't too long.
 fn text(file: &Path) -> Option<String> {
     let mut options = OpenOptions::new();
+    // To open a pipe that nobody writes to would wait for ever (fifo(7)).
     options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(file).ok()?;
     let found = file.metadata().ok()?;

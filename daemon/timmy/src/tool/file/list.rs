@@ -82,6 +82,8 @@ fn list(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
             let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
             let fits = only
                 .as_ref()
+                // In an `Override` of the crate `ignore` what fits is "whitelisted", and a
+                // directory that doesn't fit may have files that do.
                 .is_none_or(|only| !is_dir && only.matched(entry.path(), is_dir).is_whitelist());
             if entry.depth() > 0 && fits {
                 let mut name = below(entry.path(), &place.path);
@@ -90,6 +92,8 @@ fn list(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
                 }
                 let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
                 names.all += 1;
+                // Threads come by in no order: the first by name are kept, so that two calls tell
+                // the same.
                 names.kept.insert(name);
                 if names.kept.len() > most {
                     names.kept.pop_last();

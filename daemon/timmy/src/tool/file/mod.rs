@@ -177,6 +177,8 @@ fn replace(dir: &Dir, name: &OsStr, content: &[u8], old: Option<&Metadata>) -> i
     let random = std::hash::RandomState::new().build_hasher().finish();
     let temporary = format!(".timmy-{random:016x}.tmp");
     let mut options = OpenOptions::new();
+    // In the same directory, as a rename stays within a file system; `create_new` follows no link
+    // that somebody put there.
     options.write(true).create_new(true);
     if old.is_some() {
         // Until it has the mode of the old one, which may be nobody else's to read.
@@ -188,11 +190,14 @@ fn replace(dir: &Dir, name: &OsStr, content: &[u8], old: Option<&Metadata>) -> i
         }
         file.write_all(content)?;
         file.sync_all()?;
+        // As late as can be: no system call replaces a file only if it's still the same.
         if dir.symlink_metadata(name).ok().map(|now| stamp(&now)) != old.map(stamp) {
             return Err(io::Error::other(
                 "somebody else changed it meanwhile: read it again",
             ));
         }
+        // The name isn't synced: after a power cut it may lead to the old file, which is whole as
+        // well.
         dir.rename(&temporary, dir, name)
     });
     if written.is_err() {

@@ -102,6 +102,7 @@ fn skip(reader: &mut impl BufRead, lines: u64, around: &Surroundings) -> std::io
     let mut passed = 0;
     let mut is_within = false;
     while passed < lines {
+        // A file may have gigabytes before that line.
         if around.cancel.is_cancelled() {
             return Err(std::io::ErrorKind::Interrupted.into());
         }
@@ -144,6 +145,8 @@ fn take(reader: &mut impl BufRead, most_lines: u64) -> std::io::Result<Taken> {
         let end = buffer.iter().position(|byte| *byte == b'\n');
         let used = end.map_or(buffer.len(), |end| end + 1);
         if taken.bytes.len() + used > MOST_BYTES {
+            // A line that doesn't fit any more comes whole with the next call, unless it is the
+            // first one.
             if start == 0 {
                 let room = MOST_BYTES - taken.bytes.len();
                 taken.bytes.extend_from_slice(&buffer[..room]);

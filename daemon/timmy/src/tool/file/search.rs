@@ -163,6 +163,7 @@ fn search_tree(
 
 fn searcher() -> Searcher {
     SearcherBuilder::new()
+        // As `read` tells text from what is none.
         .binary_detection(BinaryDetection::quit(0))
         .line_number(true)
         .heap_limit(Some(MOST_LINE))

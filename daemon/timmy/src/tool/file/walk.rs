@@ -48,6 +48,7 @@ impl Walk<'_> {
     /// Takes it: `visitor` makes one visitor for each thread, which sees everything below the
     /// place, or only the place if it is a file, in no order.
     pub(super) fn take<V: FnMut(&DirEntry) + Send>(&self, visitor: impl Fn() -> V) -> WalkEnd {
+        // Without a handle nothing is seen: a path alone may lead elsewhere by now.
         let base = &self.place.base_dir().ok();
         let mut builder = WalkBuilder::new(&self.place.path);
         let root = self.place.base().to_owned();

@@ -117,11 +117,13 @@ impl Servers {
         name: &str,
         slot: &Mutex<ServerSlot>,
     ) -> Result<(Arc<Server>, Arc<McpServer>), String> {
+        // Held while it starts: of two sessions that want it the second finds it up.
         let mut slot = slot.lock().await;
         match &slot.state {
             ServerState::Up(server) if !server.has_ended() => {
                 return Ok((Arc::clone(server), Arc::clone(&slot.config)));
             }
+            // Or each turn would wait until its time to get ready is over.
             ServerState::Failed { since, why } if since.elapsed() < AGAIN_AFTER => {
                 return Err(why.clone());
             }
@@ -146,6 +148,8 @@ impl Servers {
     /// Ends them, each with its process group.
     pub(crate) async fn end(&self) {
         let ended = self.configured.values().map(|slot| async {
+            // Taken out first: a turn that wants it meanwhile starts another one, and doesn't get
+            // one that leaves.
             let state = std::mem::replace(&mut slot.lock().await.state, ServerState::Down);
             if let ServerState::Up(server) = state {
                 server.end().await;

@@ -23,6 +23,7 @@ pub(super) fn offered(server: &str, tool: &str) -> String {
     }
     let sum = Sha256::digest(exact.as_bytes());
     let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    // It is ASCII by now, so that no character is cut in two.
     name.truncate(MOST - SUM - 1);
     format!("{name}-{}", &sum[..SUM])
 }

@@ -185,6 +185,7 @@ impl Server {
                 let _it_may_be_deaf = timeout(LEAVE_WITHIN, peer.notify_cancelled(told)).await;
                 Called::Failed(why)
             }
+            // Behind the cancel: who cancelled hears that, and not what came in the same moment.
             answer = handle.await_response() => match answer {
                 Ok(ServerResult::CallToolResult(result)) => answered(&result),
                 Ok(_) => self.failed(&ServiceError::UnexpectedResponse).await,
@@ -262,11 +263,13 @@ fn reach(url: &str) -> Result<StreamableHttpClientTransport<reqwest::Client>, St
             let rest = url.strip_prefix(local);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
         });
+    // In the clear anybody on the way reads what is asked, and answers.
     if !safe {
         return Err(format!(
             "its `url` is `{url}`, expected `https://…`, or `http://` to this machine"
         ));
     }
+    // Only the configuration says who is asked, and not the server.
     let client = crate::model::http::builder_for(url).redirect(reqwest::redirect::Policy::none());
     let client = client.build().map_err(|error| error.to_string())?;
     let config = StreamableHttpClientTransportConfig::with_uri(url.to_owned());
@@ -352,6 +355,7 @@ fn answered(result: &CallToolResult) -> Called {
             break;
         }
     }
+    // Servers should say it as text as well, and need not (MCP 2025-06-18, "Structured Content").
     if let (true, Some(structured)) = (text.is_empty(), &result.structured_content) {
         text = structured.to_string();
     }

@@ -159,6 +159,7 @@ pub(super) fn all(network: bool, signals: Signals) -> anyhow::Result<Vec<BpfProg
     // Its flags are in memory, which no filter reads: programs are told to use `clone`.
     let unseen = BTreeMap::from([(libc::SYS_clone3, vec![])]);
     Ok(vec![
+        // A filter has one error for all that it refuses, so there is one for each error.
         refusing(refused, libc::EPERM)?,
         refusing(attributes, libc::EOPNOTSUPP)?,
         refusing(unseen, libc::ENOSYS)?,
@@ -192,6 +193,7 @@ fn sockets(network: bool) -> anyhow::Result<Rules> {
     if !network {
         return Ok(vec![]);
     }
+    // By netlink a C library asks which addresses the machine has before it looks up a name.
     let families = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
     let others: Vec<_> = families
         .into_iter()
@@ -223,6 +225,8 @@ fn any_flag(flags: &[u32]) -> anyhow::Result<Rules> {
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: i32) -> anyhow::Result<SeccompCondition> {
     let value = u64::from(value.cast_unsigned());
+    // To the kernel all of these are 32 bits wide, and it doesn't look at the upper half: were that
+    // compared, one bit there would get past.
     let length = SeccompCmpArgLen::Dword;
     Ok(SeccompCondition::new(argument, length, operator, value)?)
 }

@@ -121,6 +121,8 @@ impl Grants {
         grants.read.extend(program_dirs(rules, &is_work));
         for root in &roots {
             let dir = root.dir();
+            // Looked at again by the process that becomes the command: until then it may be
+            // swapped.
             grants.same.push((root.anchor.inode, dir.to_owned()));
             grants.open(dir, root.access, &|path| of_root(rules, dir, path));
         }
@@ -146,6 +148,7 @@ impl Grants {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         for entry in entries {
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            // What is beyond isn't granted: a command lacks files rather than having too many.
             let is_full = self.read.len() + self.write.len() + self.list.len() >= MOST_GRANTS;
             // A grant would be of what the link points to.
             if !is_link && !is_full {

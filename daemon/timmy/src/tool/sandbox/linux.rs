@@ -47,6 +47,8 @@ const fn newest(most: Landlock) -> ABI {
 fn ruleset(most: ABI) -> Result<Ruleset, RulesetError> {
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
+        // By best effort an older kernel would leave rights out in silence, and this would look
+        // like a sandbox.
         .handle_access(AccessFs::from_all(LEAST))?
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(most))?;
@@ -101,6 +103,7 @@ pub(super) fn apply(grants: &Grants, most: Landlock) -> anyhow::Result<()> {
     let read = AccessFs::from_read(most);
     let devices = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let devices = devices & AccessFs::from_all(most);
+    // A device that root makes in the workspace leads past every grant (mknod(2)).
     let everything = AccessFs::from_all(most) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
     // Open until the end, so that what is granted below is what was compared.
     let same = (grants.same.iter()).map(|(inode, path)| the_same(*inode, path));
@@ -145,6 +148,8 @@ fn beneath(
         let fitting = if is_dir {
             access
         } else {
+            // With a right for directories in it, a rule for a file is refused
+            // (landlock_add_rule(2), `EINVAL`).
             access & AccessFs::from_file(ABI::V9)
         };
         Some(Ok(PathBeneath::new(file, fitting)))

@@ -56,6 +56,8 @@ pub(super) fn of(rules: &Rules, around: &Surroundings, network: bool) -> Vec<(Os
             .map(|(name, value)| (name.into(), value.into())),
     );
     passed.push(("TMPDIR".into(), temporary(around).into()));
+    // A shell keeps this name of its directory, with the links in it, when it is right (POSIX,
+    // `sh`).
     passed.push(("PWD".into(), around.cwd.clone().into()));
     passed
 }

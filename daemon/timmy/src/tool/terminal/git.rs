@@ -32,6 +32,7 @@ pub(super) async fn configuration(rules: &Rules, cwd: &Path, spill: &Path) -> Pa
     let text = written(&asked(rules, cwd).await);
     match std::fs::write(&file, text) {
         Ok(()) => file,
+        // An empty one: without the variable git looks for the user's own file.
         Err(_) => "/dev/null".into(),
     }
 }
@@ -61,6 +62,7 @@ async fn asked(rules: &Rules, cwd: &Path) -> Vec<u8> {
                 .filter(|(name, _)| known(name))
                 .cloned(),
         )
+        // Not in the workspace: a repository there says what a command wants it to.
         .current_dir("/")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -81,6 +83,7 @@ fn is_out_of_reach(program: &Path, rules: &Rules, cwd: &Path) -> bool {
     let roots = rules.home.iter().chain(&rules.writable);
     let mut within = roots.map(PathBuf::as_path).chain([cwd]);
     let may_write = |path: &Path| access(path, AccessFlags::W_OK).is_ok();
+    // A superuser may write everywhere, so that only the roots tell anything.
     !within.any(|root| program.starts_with(root))
         && (geteuid().is_root() || !program.ancestors().any(may_write))
 }
@@ -91,6 +94,7 @@ fn written(said: &[u8]) -> Vec<u8> {
     for entry in said.split(|byte| *byte == 0) {
         let name_end = entry.iter().position(|byte| *byte == b'\n');
         let (name, value) = entry.split_at(name_end.unwrap_or(entry.len()));
+        // None of `KEPT` is in a subsection, whose name would have to be quoted.
         let Some((section, name)) = std::str::from_utf8(name)
             .ok()
             .and_then(|name| name.split_once('.'))
@@ -99,6 +103,8 @@ fn written(said: &[u8]) -> Vec<u8> {
         };
         text.extend_from_slice(format!("[{section}]\n\t{name}").as_bytes());
         if let Some(value) = value.strip_prefix(b"\n") {
+            // Always quoted: outside of quotes `#` and `;` begin a comment, and blanks at the end
+            // are lost (git-config(1), "Syntax").
             text.extend_from_slice(b" = \"");
             for byte in value {
                 match byte {

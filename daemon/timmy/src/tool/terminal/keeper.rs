@@ -86,6 +86,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         },
         _ => kept(arguments, sweep),
     };
+    // Standard output is the command's, which has both of its streams there.
     let said = serde_json::to_writer(std::io::stderr(), &report);
     if said.is_ok() {
         ExitCode::SUCCESS
@@ -137,6 +138,8 @@ fn keep(
     // Away from any terminal, and from signals that are meant for timmy's group.
     let _has_one_already = nix::unistd::setsid();
     #[cfg(target_os = "linux")]
+    // Before anything is started: a child that loses its parent earlier goes to the system's first
+    // process, where nobody finds it (prctl(2)).
     nix::sys::prctl::set_child_subreaper(true)?;
     let runtime = runtime()?;
     let status = runtime.block_on(async {
@@ -324,6 +327,7 @@ mod descend {
             let (_, after) = stat.rsplit_once(')')?;
             let fields: Vec<_> = after.split_ascii_whitespace().collect();
             // The state is the first thread's: when that has ended, others may work on.
+            // Here the state is the field 0: proc_pid_stat(5) counts from 1, and has it third.
             let threads: u32 = fields.get(17)?.parse().ok()?;
             let lives = threads > 1 || !matches!(*fields.first()?, "Z" | "X");
             lives.then_some(Self {

@@ -71,6 +71,7 @@ arguments! {
 pub(crate) fn tools(rules: &Arc<Rules>) -> Vec<Arc<dyn Tool>> {
     vec![Arc::new(Bash {
         rules: Arc::clone(rules),
+        // Where an older kernel is played the way without a namespace is played, too.
         may_be_alone: AtomicBool::new(rules.landlock.is_newest()),
     })]
 }

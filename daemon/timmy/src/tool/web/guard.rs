@@ -55,6 +55,7 @@ impl Reach {
         };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         // Whatever way an address was written, it is in its usual form by now.
+        // Here, as an address is not looked up and never comes to `Checked`.
         bare.parse().map_or(Ok(()), |address| self.check(address))
     }
 }
@@ -73,6 +74,7 @@ impl Resolve for Checked {
         let reach = self.0;
         Box::pin(async move {
             let found: Vec<SocketAddr> =
+                // The port is put in by reqwest.
                 tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             // One that is refused among others is a trick, not a mistake.
             for address in &found {

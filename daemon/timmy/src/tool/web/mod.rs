@@ -92,6 +92,8 @@ impl Fetch {
         let _is_there = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("agentd/", env!("CARGO_PKG_VERSION")))
+            // Each hop is checked before it is followed: reqwest would go to an address that is
+            // written as one, or to any port.
             .redirect(Policy::none())
             .no_proxy()
             .referer(false)
@@ -198,6 +200,7 @@ impl FetchedPage {
                 page.kind.escape_debug()
             ));
         }
+        // In pieces, as the length that a server claims may be wrong or missing.
         while let Some(piece) = response.chunk().await.map_err(|error| said(&error))? {
             let room = MOST_BYTES - page.bytes.len();
             page.bytes

@@ -148,6 +148,7 @@ impl HtmlText {
 
     fn ends(&mut self, name: &[u8]) {
         if let Some((hidden, depth)) = &mut self.hidden {
+            // Only an end of the same name counts: what is begun within need not be ended.
             *depth -= usize::from(hidden == name);
             if *depth == 0 {
                 self.hidden = None;

@@ -35,7 +35,11 @@ pub(super) fn make(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<
     // As the keeper: a signal that is meant for timmy's group isn't for what keeps the command.
     let _has_one_already = nix::unistd::setsid();
     let (user, group) = (geteuid(), getegid());
+    // Not `getpid`: in a container `/proc` may be mounted from another namespace, and `enter` reads
+    // what it compares this with there, too.
     let number = fs::read_link("/proc/self").unwrap_or_default();
+    // Before the runtime, which might have threads: with these it is `EINVAL` (unshare(2)), and
+    // `is_never` would take that for a kernel that can't.
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS)
         .context("namespaces")?;
     // Without this nobody may say which group it is.
@@ -108,9 +112,11 @@ pub(super) fn is_never(error: &anyhow::Error) -> bool {
         limit.is_ok_and(|most| most.trim() == "0")
     };
     match errno {
+        // The limit is reached (unshare(2)): by others, who may let go of theirs, unless it is 0.
         Some(Errno::ENOSPC) => ["user", "pid", "mnt"]
             .iter()
             .any(|limit| is_forbidden(limit)),
+        // `EINVAL` is a kernel that was built without one of them.
         Some(Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => true,
         _ => false,
     }
