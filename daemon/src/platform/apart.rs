@@ -208,6 +208,8 @@ unsafe fn execute(arguments: *const *const c_char, environment: *const *const c_
     // SAFETY: as the caller says.
     unsafe {
         #[cfg(target_os = "linux")]
+        // The name has a slash, so that nothing is searched; of the family only the ones with `p`
+        // give a script without `#!` to the shell (exec(3)).
         libc::execvpe(*arguments, arguments, environment);
         #[cfg(not(target_os = "linux"))]
         libc::execve(*arguments, arguments, environment);
@@ -289,6 +291,7 @@ pub async fn entered(
             let error = io::Error::from_raw_os_error(i32::from_ne_bytes([*a, *b, *c, *d]));
             Err(NotEntered::Refused(step, error))
         }
+        // The channel is closed: it is the program by now, or has ended, which its exit tells.
         _ => Ok(()),
     }
 }
@@ -296,6 +299,7 @@ pub async fn entered(
 /// A command for a child that becomes no program.
 #[must_use]
 pub fn no_program() -> std::process::Command {
+    // It is never run: the child ends, or becomes something else, before that.
     std::process::Command::new(OsStr::new("/"))
 }
 

@@ -26,6 +26,7 @@ impl Changes {
         let all = [
             Flags::IN_DELETE,
             Flags::IN_MOVE,
+            // Not `IN_MODIFY`: the store's own commits would ring it all the time.
             Flags::IN_CLOSE_WRITE,
             Flags::IN_DELETE_SELF,
             Flags::IN_MOVE_SELF,
@@ -43,6 +44,7 @@ impl Changes {
             });
         let fd = watched
             .map_err(std::io::Error::from)
+            // Unchecked, as it is no pipe, and read like one.
             .and_then(Receiver::from_owned_fd_unchecked);
         if let Err(error) = &fd {
             let dir = dir.display();

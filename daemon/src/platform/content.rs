@@ -114,6 +114,8 @@ impl Content {
             let mut length = [0; 4];
             self.exactly(&mut length)?;
             match u32::from_ne_bytes(length) {
+                // Looked at again at its end: what was written meanwhile would be half the one and
+                // half the other.
                 0 => return Ok(bytes.len() == size && self.kind_now()? == self.kind),
                 FAILED => return Err(self.number()?),
                 length => {

@@ -387,6 +387,7 @@ fn mount_of(path: &Path, mounts: &str) -> Option<PathBuf> {
     let points = points.map(|point| PathBuf::from(unescaped(point)));
     points
         .filter(|point| point.parent().is_some() && path.starts_with(point))
+        // What is mounted last on a place covers what was there, and is longest.
         .max_by_key(|point| point.components().count())
 }
 

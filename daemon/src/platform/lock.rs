@@ -91,6 +91,7 @@ impl Lock {
             .read(true)
             .write(true)
             .mode(0o600)
+            // A link there would have us make and lock a file of its choice.
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)
             .map_err(io)?;

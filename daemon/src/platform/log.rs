@@ -182,6 +182,7 @@ impl Write for Stderr {
         if lost > 0 {
             writeln!(stderr, "[{lost} lines of the log were not read in time]")?;
         }
+        // `POLLOUT` promises room for `PIPE_BUF` bytes, and no more (pipe(7)).
         stderr.write(&bytes[..bytes.len().min(AT_ONCE)])
     }
 

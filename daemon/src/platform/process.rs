@@ -55,6 +55,7 @@ pub fn ancestry(pid: u32) -> Vec<u32> {
     let mut line = vec![pid];
     while let Some(parent) = line.last().and_then(|pid| stat_field(*pid, 4))
         && let Ok(parent) = parent.parse::<u32>()
+        // The first process of a namespace has 0 for its parent.
         && parent != 0
         && line.len() < ANCESTORS
     {
@@ -215,6 +216,7 @@ fn end_instances(state_dir: &Path, ids: &BTreeSet<String>) -> Vec<u32> {
         .map(|spawn| spawn.pid)
         .filter(|pid| !spared.contains(pid))
         .collect();
+    // Handles before the kill: afterwards a number may be another's.
     let mut ending = watch(&recorded);
     for pid in &recorded {
         kill_group(*pid);

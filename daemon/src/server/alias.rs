@@ -113,6 +113,7 @@ impl Alias {
         if here.is_ok_and(|here| (here.dev(), here.ino()) == (there.dev(), there.ino())) {
             return Ok(Action::Keep);
         }
+        // Two daemons of one user would take the name from each other each minute.
         if there.uid() == uid && there.file_type().is_socket() && listens(&to) {
             let to = to.display();
             let why = format!("it leads to another living socket of yours, `{to}`");
@@ -145,6 +146,7 @@ fn listens(path: &Path) -> bool {
             SockFlag::empty(),
             None,
         )?;
+        // By `fcntl`, as macOS has no `SOCK_NONBLOCK`.
         let flags = nix::fcntl::OFlag::O_NONBLOCK;
         nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFL(flags))?;
         connect(fd.as_raw_fd(), &UnixAddr::new(path)?)

@@ -194,6 +194,7 @@ fn of_data(data: &str, most: usize) -> Result<HeldBytes, Rejected> {
     if bytes > most.saturating_add(2) {
         return Err(too_large(bytes as u64, most));
     }
+    // Before it is decoded: what has no room isn't even made.
     let hold = Hold::of(bytes)?;
     let bytes = STANDARD
         .decode(data)
@@ -225,6 +226,7 @@ fn of_file(path: &str, most: usize) -> Result<HeldBytes, Rejected> {
         Ok(size) if size <= most => size,
         _ => return Err(too_large(content.kind.size, most)),
     };
+    // By its size, before it is read; one that grows meanwhile is another one, and refused.
     let hold = Hold::of(size)?;
     match content.read().map_err(failed)? {
         Some(bytes) => Ok(HeldBytes { bytes, _hold: hold }),

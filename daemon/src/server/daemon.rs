@@ -129,6 +129,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     let socket = inherited.as_ref().map_or(socket, Inherited::path);
     paths::check_socket_length(&socket, here())?;
     paths::private_dir(&state)?;
+    // Before the log's file, which two would rotate away from each other, and before the store.
     let lock = take(&state.join("daemon.lock"), &socket)?;
     log::keep_in(&state);
     let (files, now) = listen::raise_file_limit().map_err(|source| DaemonError::Listen {

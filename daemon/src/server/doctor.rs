@@ -179,6 +179,7 @@ fn open_file(file: &Path, found: &fs::Metadata, fix: bool) -> Finding {
     let (shown, mode) = (file.display(), found.mode() & 0o7777);
     let ours = found.uid() == nix::unistd::geteuid().as_raw();
     let what = format!("`{shown}` has mode {mode:04o}: others can read it, expected 0600");
+    // With another name it may be shared on purpose, and its mode would change there, too.
     if fix && ours && found.nlink() == 1 {
         let private = fs::Permissions::from_mode(0o600);
         return match fs::set_permissions(file, private) {

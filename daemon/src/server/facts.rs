@@ -114,6 +114,8 @@ async fn in_a_thread<T: Send + 'static>(
     read: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let reading = async {
+        // The place goes with the thread: one that hangs keeps it, so that no more can hang than
+        // there are.
         let place = places.acquire().await.ok()?;
         let reading = tokio::task::spawn_blocking(move || {
             let read = read();

@@ -263,6 +263,7 @@ fn bind<L>(
     make_room(path)?;
 
     let name = path.to_fs_name::<GenericFilePath>()?;
+    // Whether the file goes is for `unlink` to say: it may be another daemon's by then.
     let options = ListenerOptions::new().name(name).reclaim_name(false);
     let interprocess::local_socket::Listener::UdSocket(listener) = options.create_sync()?;
     // Whatever the umask was. The directory is private, so nobody was faster.
@@ -390,6 +391,7 @@ fn admit(
     let pid = cred.pid().and_then(|pid| u32::try_from(pid).ok());
     let peer = pid.filter(|pid| *pid != 0).map(|pid| PeerProcess {
         pid,
+        // At once: its number may be another's before anybody looks again.
         started: process::start_time(pid),
     });
     on_conn(stream, peer, slot);

@@ -70,6 +70,7 @@ pub(super) fn look(conn: &Connection, clocks: Clocks<'_>) -> rusqlite::Result<Be
     let job = conn
         .prepare_cached("SELECT coalesce(max(job), 0) FROM jobs")?
         .query_row([], |row| row.get(0))?;
+    // What can't be read begins anew, and nothing is old for a day.
     let known = known.and_then(|known| serde_json::from_str(&known).ok());
     let mut ages: Ages = known.unwrap_or_default();
     if ages.see(clocks, job) {
@@ -108,6 +109,7 @@ impl Ages {
         };
         let day_ago = self.passed - DAY;
         let old = self.slots.iter().rposition(|slot| slot.since <= day_ago);
+        // The last one that began a day ago stays: the day is measured from it.
         self.slots.drain(..old.unwrap_or(0));
         is_new || is_another || went_back || passed >= NOTED
     }

@@ -48,6 +48,7 @@ pub fn of_job(dir: &Path, job: JobId) -> Result<Vec<Attached>, String> {
     };
     let (request, contents) = read().map_err(|error: rusqlite::Error| error.to_string())?;
     let known = attachments(request.as_deref().unwrap_or_default());
+    // Read one after the other: of a job that was forgotten in between the numbers differ.
     if known.len() != contents.len() {
         let (found, expected) = (contents.len(), known.len());
         return Err(format!(

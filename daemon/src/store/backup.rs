@@ -138,6 +138,7 @@ impl Backups {
         if let Some(running) = self.running.take() {
             running.interrupt.interrupt();
             let until = Instant::now() + GIVES_UP_WITHIN;
+            // A thread can't be joined with a limit, so it is looked at.
             while !running.thread.is_finished() && Instant::now() < until {
                 std::thread::park_timeout(Duration::from_millis(5));
             }
@@ -204,6 +205,8 @@ fn place(store: &Path, to: &To, answers: fn(&Path) -> bool) -> Result<Option<Pat
         let why = format!("`{}` is not an absolute path", dir.display());
         return Err(NoCopy::Place(why));
     }
+    // Before anything there is touched: a dead mount would hold this thread for good, and no other
+    // copy would ever begin.
     if !answers(&dir) {
         let why = format!("`{}` does not answer: is its disk there?", dir.display());
         return Err(NoCopy::Work(why));
@@ -243,6 +246,8 @@ fn copy(
     let partial = beside(&path, ".partial");
     let made = write_copy(conn, &partial).and_then(|bytes| {
         fs::rename(&partial, &path).map_err(|error| error.to_string())?;
+        // Until its directory is synced, the name may lead to the empty file again after a power
+        // cut.
         sync(path.parent().unwrap_or(Path::new("/"))).map_err(|error| error.to_string())?;
         Ok(bytes)
     });
@@ -278,7 +283,10 @@ fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
 /// A copy that cursors into the store are right for.
 pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String> {
     remove(partial).map_err(|error| error.to_string())?;
+    // With its mode from the first byte on; SQLite takes a file that is empty.
     private(partial).map_err(|error| error.to_string())?;
+    // Of one moment, whatever is written meanwhile, and without a log: bytes that are copied would
+    // need the log, too, and both at rest.
     conn.execute("VACUUM INTO ?1", [partial.to_string_lossy()])
         .map_err(|error| error.to_string())?;
     sync(partial).map_err(|error| error.to_string())
@@ -290,6 +298,7 @@ pub(super) fn another_history(copy: &Path) -> rusqlite::Result<()> {
         copy,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
+    // Else a log is made beside the copy, which whoever moves the file would leave behind.
     copy.pragma_update(None, "journal_mode", "DELETE")?;
     copy.execute(
         "UPDATE meta SET value = lower(hex(randomblob(8))) WHERE key = 'epoch'",

@@ -90,6 +90,7 @@ fn copies(dir: &Path) -> Vec<PathBuf> {
     let mut copies: Vec<((String, u32), PathBuf)> = entries
         .filter_map(|entry| Some((made(&entry.file_name())?, entry.path())))
         .collect();
+    // The number as a number: `-10` comes before `-2` by letters.
     copies.sort();
     copies.into_iter().map(|(_, copy)| copy).collect()
 }

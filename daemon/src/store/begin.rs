@@ -53,6 +53,8 @@ pub(super) fn begin(
         let change = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let file = change.path().map(Path::new);
         let search = Search::new(role, boot, &is_dead);
+        // Read while the check runs; written only behind it, as a damaged file is moved aside as it
+        // is.
         let dead = search.find(&change, file)?;
         whole()?;
         if let Some(file) = file {

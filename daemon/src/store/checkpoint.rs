@@ -82,6 +82,7 @@ impl Checkpoints {
         is_quiet: bool,
     ) -> Length {
         let pages = self.log.pages.load(Ordering::Relaxed);
+        // By `TRUNCATE`, as only that gives the log's room back to the file system.
         if self.disk_is_tight(pages) {
             // Slow, but the store goes on for as long as the file itself has room.
             return match checkpoint(conn, "TRUNCATE") {
@@ -100,6 +101,7 @@ impl Checkpoints {
         if config.role == Role::Daemon {
             self.wake();
         } else if is_quiet {
+            // A one-shot is gone soon, and a thread for this costs more than it saves.
             let _later = checkpoint(conn, "PASSIVE");
         }
         let nearly_written = self.log.nearly_written.swap(false, Ordering::Relaxed);
@@ -201,6 +203,8 @@ fn work(conn: &Connection, woken: &Receiver<()>, log: &Log) {
                 // Closing: what is left in the log is as durable there.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            // `PASSIVE` waits for nobody, and nobody for it: who commits meanwhile goes on
+            // (sqlite3_wal_checkpoint_v2).
             let round = write_back(conn, "PASSIVE");
             if let Some(error) = trouble.news(round.as_ref().err()) {
                 warn(error);

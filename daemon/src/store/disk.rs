@@ -15,6 +15,7 @@ const REST: u64 = 2 * 1024 * 1024;
 /// What `statvfs` says.
 pub(crate) fn free_bytes(path: &Path) -> nix::Result<u64> {
     let found = nix::sys::statvfs::statvfs(path)?;
+    // Not what is free: some blocks are root's only (statvfs(3)).
     let bytes = u128::from(found.blocks_available()) * u128::from(found.fragment_size());
     Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
 }

@@ -367,6 +367,7 @@ fn contents(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> 
         let mut offset = 0;
         while offset < size {
             let piece = PIECE.min(size - offset);
+            // What was given already isn't read again: an attachment may have megabytes.
             let row = if items.skips_next() {
                 Value::Null
             } else {

@@ -79,6 +79,8 @@ impl File {
             }
             Err(_unknown) => return Ok(None),
         };
+        // Of the name, and compared with what it led to: an open file would still be there when its
+        // name is gone.
         let identity = (found.dev(), found.ino());
         if *self.identity.get_or_insert(identity) != identity {
             return Err(Displaced::Replaced(self.path.clone()));

@@ -61,6 +61,7 @@ pub(super) fn history(
             |row| row.get(0),
         )?
         .collect::<Result<Vec<i64>, _>>()?;
+    // One more was asked for than is told, to know whether another page follows.
     let mut more = numbers.len() > limit;
     numbers.truncate(limit);
     let mut turns = Vec::new();
@@ -165,6 +166,8 @@ fn final_line(line: &str, seq: u64) -> Value {
         return value;
     }
     if let Some(members) = value.as_object_mut() {
+        // What is longest goes first, and is to be had by other questions: messages one by one, the
+        // rest as events.
         members.remove("messages");
         members.insert("api_calls".to_owned(), Value::Null);
         members.insert("tool_trace".to_owned(), json!([]));

@@ -54,6 +54,7 @@ impl<T> std::fmt::Debug for Sender<T> {
 impl<T> Sender<T> {
     /// Hands something in, if there is room.
     pub(super) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {
+        // Counted before it is in: the other end may take it out at once, and would count below 0.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(TrySendError::Full(message));

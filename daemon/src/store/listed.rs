@@ -133,6 +133,7 @@ pub(super) struct LastEnd<'a> {
 
 /// A job has ended.
 pub(super) fn end(conn: &Connection, place: i64, ended: &LastEnd<'_>) -> rusqlite::Result<()> {
+    // A clock that was set back makes no session look older, so the later time stays.
     let is_whole = conn
         .prepare_cached(
             "UPDATE sessions SET turns = turns + ?2, preview = ?3,

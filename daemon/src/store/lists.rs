@@ -46,6 +46,7 @@ pub(super) fn jobs(
         row.preview = preview(&member(&request, "text").unwrap_or_default());
         if row.finished_at.is_some() {
             let last = finals.prefix(job)?;
+            // Stored lines are written here, with `type` first.
             let failed = last.starts_with(r#"{"type":"error""#);
             row.stop = member(&last, "stop").filter(|_| !failed);
             row.code = member(&last, "code").filter(|_| failed);
@@ -123,6 +124,8 @@ fn among_the_newest(filter: &JobFilter) -> Option<String> {
 /// By which index the jobs are found. Unfinished and ended ones have separate indexes, so that an
 /// accept has few to write.
 fn ways(filter: &JobFilter) -> Vec<&'static str> {
+    // Each index is named: nothing is ever analysed, and without statistics SQLite may choose to
+    // read all jobs.
     const UNFINISHED: &str =
         "SELECT jobs.job FROM jobs INDEXED BY jobs_unfinished WHERE jobs.final_seq IS NULL";
     if filter.label.is_some() {
@@ -272,6 +275,7 @@ impl<'a> Long<'a> {
         };
         let mut bytes = vec![0; blob.len().min(PREFIX)];
         if let Err(error) = blob.rewind().and_then(|()| blob.read_exact(&mut bytes)) {
+            // The list is told all the same: it is only the words of a row that are missing.
             let column = self.column;
             tracing::warn!(%error, job, column, "the beginning of a column can't be read");
             bytes.clear();

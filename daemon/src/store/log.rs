@@ -180,6 +180,8 @@ fn page(
         if place.kind == LAST {
             let from = texts.iter().find(|(of, _)| *of == job);
             let from = from.map_or_else(Position::default, |(_, from)| *from);
+            // The text goes before its final line: a reader that had the end first would take it
+            // for all.
             let (portion, whole) = portion(conn, job, from)?;
             if !whole {
                 page.more = true;

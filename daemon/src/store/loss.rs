@@ -122,6 +122,7 @@ pub(super) fn of_log(conn: &Connection, path: &Path) -> io::Result<Option<Loss>>
     if commits < 2 || frames(conn)? != known {
         return Ok(None);
     }
+    // Copied and noted before the log begins anew: after that nobody could tell it any more.
     let copy = free_name(&log, COPIED);
     copy_private(&file, end, &copy)?;
     let loss = Loss::Cut { commits, copy };
@@ -134,6 +135,7 @@ pub(super) fn of_log(conn: &Connection, path: &Path) -> io::Result<Option<Loss>>
 
 /// As many as SQLite takes for whole.
 fn frames(conn: &Connection) -> io::Result<u32> {
+    // `NOOP` (SQLite 3.51) tells how long the log is, and writes nothing back.
     let asked = conn.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get(1));
     let frames: i64 = asked.map_err(io::Error::other)?;
     Ok(u32::try_from(frames).unwrap_or(0))

@@ -48,6 +48,7 @@ fn add(database: &Path, line: &str) -> io::Result<()> {
         .open(list(database))?;
     file.write_all(format!("{line}\n").as_bytes())?;
     file.sync_all()?;
+    // Its name as well, as the list may be new.
     match database.parent() {
         Some(dir) => File::open(dir)?.sync_all(),
         None => Ok(()),
@@ -63,6 +64,7 @@ pub(super) fn forget(database: &Path, loss: &Loss) {
             return Ok(());
         }
         let left: Vec<String> = known.into_iter().filter(|known| *known != line).collect();
+        // Killed before it is written again, the database still tells what is to be in it.
         fs::remove_file(list(database))?;
         left.iter().try_for_each(|line| add(database, line))
     };
@@ -195,6 +197,8 @@ pub fn accept_losses(dir: &Path) -> io::Result<Vec<String>> {
     };
     let change = conn.transaction_with_behavior(TransactionBehavior::Immediate);
     let change = change.map_err(io::Error::other)?;
+    // The list goes within the transaction: killed before its end, the database still tells them
+    // all.
     let told = change.execute("DELETE FROM meta WHERE key = ?1", [KEPT]);
     told.map_err(io::Error::other)?;
     schema::remove(&list(&database))?;

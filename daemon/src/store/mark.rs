@@ -96,6 +96,7 @@ impl Before {
             had: reached,
         };
         losses::note(database, &loss);
+        // The mark goes back with the store, or each start would find the same loss again.
         drop(RunningMark::of(database, epoch, last_seq));
         Some(loss)
     }

@@ -436,6 +436,7 @@ fn open_with(
     let conn = ready.conn;
     let to_deliver = Arc::new(Notify::new());
     if begun.to_deliver {
+        // It is kept for whoever listens first, who doesn't yet (`Notify` of tokio).
         to_deliver.notify_one();
     }
     let (commands, received) = inbox::inbox(COMMANDS);
@@ -582,6 +583,7 @@ impl Store {
         self.readers.close();
         self.closing.store(true, Ordering::Relaxed);
         // A writer that has ended already has nothing to be told.
+        // Whatever waits there: a full queue must not keep the store open.
         let _ended = self.commands.send(WriterMessage::Close);
         if writer.join().is_err() {
             tracing::error!("the store's writer panicked");

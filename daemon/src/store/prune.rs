@@ -113,6 +113,7 @@ pub(super) fn slice(
 /// Jobs that ended before this are to go.
 fn bound(conn: &Connection, keep: Keep, old: i64) -> rusqlite::Result<i64> {
     let pragma = |name| conn.pragma_query_value(None, name, |row| row.get(0).map(nat));
+    // Pages that are free count for nothing: the file keeps its size, and fills them again.
     let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
     let too_much = used.saturating_mul(pragma("page_size")?) > keep.bytes;
     Ok(if too_much { i64::MAX } else { old })
@@ -154,6 +155,7 @@ fn candidates(
 /// The job with its events, texts and labels, and a session that only it was left of. A closed
 /// session counts as one that nobody named.
 fn forget(conn: &Connection, gone: &Candidate) -> rusqlite::Result<()> {
+    // What hangs on it goes by itself: `ON DELETE CASCADE`, with foreign keys on.
     conn.prepare_cached("DELETE FROM jobs WHERE job = ?1")?
         .execute([gone.job])?;
     conn.prepare_cached(

@@ -206,6 +206,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 
 /// A job from [`JOB_COLUMNS`]; times by the clock of another boot than `boot` are left out.
 pub(super) fn job_row(row: &Row<'_>, boot: Option<&str>) -> rusqlite::Result<JobRow> {
+    // Times of another boot say nothing: its clock began anew.
     let same = boot.is_some() && row.get_ref(4)?.as_str_or_null()? == boot;
     let booted = |column| {
         let ms = row.get::<_, Option<i64>>(column)?;

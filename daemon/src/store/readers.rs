@@ -278,6 +278,7 @@ impl ReadersShared {
                 .stack_size(512 * 1024)
                 .spawn(move || shared.run());
             match reader {
+                // Nobody joins it: one that hangs in the disk would be waited for.
                 Ok(_detached) => state.threads += 1,
                 Err(error) => tracing::warn!(%error, "no thread to read the store"),
             }
@@ -409,6 +410,8 @@ impl ReadersShared {
         match self.read_with(&conn, asked) {
             Ok(Loaded::Failed(why)) => Loaded::Failed(why),
             Ok(loaded) => {
+                // Kept only when it worked: after an error the file is opened anew, which may be
+                // another one by now.
                 *kept = Some(conn);
                 loaded
             }

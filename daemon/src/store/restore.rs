@@ -50,6 +50,8 @@ pub fn restore(dir: &Path, from: &Path) -> Result<Restored, String> {
     })?;
     let put = |aside: &Option<PathBuf>| -> io::Result<()> {
         fs::rename(&partial, &path)?;
+        // Else the next start tells the store that was here as gone, and this one as older than it
+        // was.
         loss::note_epoch(&path, &epoch)?;
         mark::forget(&path)?;
         losses::accept_losses(dir)?;
@@ -57,6 +59,7 @@ pub fn restore(dir: &Path, from: &Path) -> Result<Restored, String> {
         tracing::info!(aside = ?aside, "the store is that of a backup");
         Ok(())
     };
+    // All that can be wrong with the backup is known by now, and the store not touched yet.
     let aside = if path.exists() || beside(&path, "-wal").exists() {
         let aside = schema::move_aside(&path, REPLACED);
         Some(aside.map_err(|error| format!("the store that is there can't be moved: {error}"))?)
@@ -122,6 +125,7 @@ fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
             "UPDATE jobs SET held = 1, start_at = NULL, start_boot = NULL
              WHERE final_seq IS NULL AND state = 'queued'"
         }
+        // That version can't hold anything: better not run than run twice.
         None => "UPDATE jobs SET cancelled = 1 WHERE final_seq IS NULL AND state = 'queued'",
     };
     let held = change.execute(waiting, [])?;

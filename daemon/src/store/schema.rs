@@ -180,6 +180,7 @@ fn prepare_file(path: &Path, migrations: &[&str]) -> Result<Ready, StoreError> {
     // The header in the file may be older than the one in the log.
     let found = version_of(&conn).map_err(sqlite)?;
     if let Err(newer) = refuse_newer(path, found, migrations) {
+        // The last one to close writes the log back, and what is newer is left as it is.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .map_err(sqlite)?;
         return Err(newer);
@@ -225,6 +226,8 @@ fn tune(conn: &Connection) -> rusqlite::Result<()> {
     );
     conn.pragma_update(None, "foreign_keys", true)?;
     conn.pragma_update(None, "trusted_schema", false)?;
+    // In mapped pages an error of the disk, or a file that was cut, is a SIGBUS and no error
+    // (SQLite, "Memory-Mapped I/O").
     conn.pragma_update(None, "mmap_size", 0)?;
     // In KiB: the store writes and forgets, so a small cache does.
     conn.pragma_update(None, "cache_size", -512)?;
@@ -276,6 +279,7 @@ fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
     }
     let adds = |version| super::migrations::ADDED_TO.contains(&version);
     if before > 0 && !(before as usize + 1..=migrations.len()).all(adds) {
+        // Before the transaction, as `VACUUM` can't be in one.
         let backup = free_name(path, &format!("backup-v{before}"));
         conn.execute("VACUUM INTO ?1", [backup.to_string_lossy()])
             .map_err(sqlite)?;
@@ -297,6 +301,7 @@ fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
     }
     step.pragma_update(None, "application_id", APPLICATION)
         .map_err(sqlite)?;
+    // A newer program may have come further meanwhile.
     step.pragma_update(None, "user_version", last.max(now))
         .map_err(sqlite)?;
     failpoint!("before-commit-migration");
@@ -306,6 +311,8 @@ fn step_up(conn: &mut Connection, path: &Path, migrations: &[&str]) -> Result<()
 }
 
 fn check_whole(conn: &Connection) -> rusqlite::Result<()> {
+    // Not `integrity_check`, which holds indexes against their tables and takes much longer:
+    // somebody waits for this start, and `verify` does so soon after.
     let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if found == "ok" {
         return Ok(());
@@ -378,6 +385,8 @@ pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
 
 pub(super) fn move_aside(path: &Path, why: &str) -> std::io::Result<PathBuf> {
     let aside = free_name(path, why);
+    // The database first: after a kill in between, the next start finds a log without it, and moves
+    // that as well.
     for end in ["", "-wal", "-shm"] {
         match fs::rename(beside(path, end), beside(&aside, end)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

@@ -51,6 +51,8 @@ impl Writing<'_> {
                         instance,
                         pid,
                     },
+                    // Not simply taken: what else it left has to come along, and its processes to
+                    // be gone.
                     Liveness::Dead => Stored::Orphaned { instance },
                 };
                 return Err(WriteStop::Refused(refused));
@@ -61,6 +63,7 @@ impl Writing<'_> {
                     .execute(params![id, self.ours])?;
             }
         }
+        // Only then: other accepts write nothing into their session's row.
         if is_first == Some(true) {
             listed::begin(self.conn, id, &new.request)?;
         }
@@ -73,6 +76,7 @@ impl Writing<'_> {
         job: i64,
         new: &NewJob,
     ) -> Result<(i64, String), WriteStop> {
+        // Somebody may have named one so.
         let mut name = format!("s{job}");
         let mut next = 2;
         while self
@@ -116,6 +120,7 @@ impl Writing<'_> {
     /// A name for a session that was made without one and without a job.
     fn free_name(&self) -> rusqlite::Result<String> {
         self.conn
+            // With a letter of its own: `s` and a number is the session of that job.
             .prepare_cached("SELECT 'n' || (1 + coalesce(max(id), 0)) FROM sessions")?
             .query_row([], |row| row.get(0))
             .and_then(|first: String| {
@@ -150,6 +155,7 @@ impl Writing<'_> {
                 ))
             })
             .optional()?;
+        // Closed by whoever asked before: the same request may come twice.
         let Some((id, holder, busy)) = known else {
             return Ok(Written::Done);
         };

@@ -219,6 +219,7 @@ fn open_jobs(conn: &Connection) -> rusqlite::Result<Vec<i64>> {
         .prepare("SELECT job FROM jobs WHERE final_seq IS NULL")?
         .query_map([], |row| row.get(0))?
         .collect::<Result<Vec<i64>, _>>()?;
+    // The index has them by session; accepted they were by number.
     jobs.sort_unstable();
     Ok(jobs)
 }

@@ -32,6 +32,7 @@ pub(super) fn add(
         "INSERT OR REPLACE INTO texts (job, message, kind, at, text)
          SELECT job, ?2, ?3, ?4, ?5 FROM jobs WHERE job = ?1 AND final_seq IS NULL",
     )?
+    // A piece that comes behind its job's end is dropped: what stands there is the whole by then.
     .execute(params![int(job.0), message, number(kind), int(at), text])?;
     Ok(())
 }
@@ -51,6 +52,7 @@ pub(super) fn replace(conn: &Connection, job: i64, texts: &[MessageText]) -> rus
     {
         let mut at = 0;
         loop {
+            // Once at least: an empty text has a row, too, as its message was begun.
             let end = text.floor_char_boundary(at + PIECE);
             let place = int(at as u64);
             insert.execute(params![job, message, number(*kind), place, &text[at..end]])?;

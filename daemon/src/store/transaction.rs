@@ -275,6 +275,8 @@ fn roll_back(conn: &Connection, error: rusqlite::Error) -> Attempt {
 pub(super) fn is_doubtful(error: &rusqlite::Error) -> bool {
     !matches!(
         error.sqlite_error_code(),
+        // With these the commit's last frame isn't written, without which no recovery takes the
+        // others.
         Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
 }

@@ -102,6 +102,7 @@ fn holder(path: &Path) -> Option<u32> {
                 l_len: 0,
                 l_pid: 0,
             };
+            // Locks as SQLite takes them are seen by no other call; this one takes none (fcntl(2)).
             fcntl(&file, FcntlArg::F_GETLK(&mut lock)).ok()?;
             let is_held = lock.l_type != libc::F_UNLCK as libc::c_short;
             // Of a process that can't be seen from here the number is 0.

@@ -92,6 +92,7 @@ impl ModelCall {
 impl FinalUsage {
     fn calls(&mut self) -> Vec<ModelCall> {
         let calls = self.api_calls.take().unwrap_or_default();
+        // Each by itself: one in an agent's own words doesn't take the others along.
         let calls = calls.into_iter().map(serde_json::from_value);
         calls.filter_map(Result::ok).collect()
     }

@@ -127,6 +127,7 @@ impl Verify {
         if state.closed || state.is_walking() {
             return;
         }
+        // For one that doesn't come to its end; `over` puts it a day ahead.
         state.due = Instant::now() + AGAIN;
         let begun = reopen_to_read(&self.shared.store).map_err(|error| error.to_string());
         let begun = begun.and_then(|conn| self.walk(conn).map_err(|error| error.to_string()));

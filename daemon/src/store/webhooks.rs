@@ -204,6 +204,7 @@ fn insert(
          VALUES ('evt_' || lower(hex(randomblob(16))), ?1, ?2, ?3, ?4, 'pending', ?5, ?5)
          ON CONFLICT (job) DO UPDATE SET job = job RETURNING id",
     )?
+    // With `DO NOTHING` no row would come back, and the id of the first one is wanted.
     .query_row(params![job, url, host(url), body, now_ms], |row| row.get(0))
 }
 
@@ -278,6 +279,7 @@ pub(super) fn due(conn: &Connection, wanted: &Wanted) -> rusqlite::Result<Waitin
 
 /// The next host, by name, for which something waits.
 fn host_after(conn: &Connection, last: &str) -> rusqlite::Result<Option<String>> {
+    // A step into the index for each host: `DISTINCT` would read all that wait.
     conn.prepare_cached("SELECT min(host) FROM webhooks WHERE state = 'pending' AND host > ?1")?
         .query_row([last], |row| row.get(0))
 }
@@ -312,6 +314,8 @@ pub(super) fn record_attempts(
             AttemptOutcome::Dead | AttemptOutcome::Gone => (DeliveryState::Dead, None),
         };
         let counts = !matches!(attempt.outcome, AttemptOutcome::Waits(_));
+        // By its count, so that nothing is said of one that was asked for again meanwhile.
+        // Delivered counts even where its URL was given up since.
         let url: Option<String> = change
             .prepare_cached(
                 "UPDATE webhooks SET state = ?2, attempts = attempts + ?8, last_at = ?3,

@@ -359,6 +359,7 @@ impl Writing<'_> {
                 };
             }
         }
+        // Behind the key: a replay takes no number.
         let job = self.numbers.take_job();
         let (session, name) = match &new.session {
             Some(name) => self.enter(item, name, new)?,

@@ -189,6 +189,7 @@ impl Writer {
                 break;
             }
         }
+        // All other connections before this one: the last to close writes the log back.
         self.backups.close();
         self.config.verify.close();
         self.checkpoints.close();
@@ -455,6 +456,7 @@ impl Writer {
         }
         // Begun behind this commit, so that they hold all that was ordered before them.
         let backups: Vec<StoreCommand> = done.iter().filter(is_backup).cloned().collect();
+        // Answered only now, when it is durable; whoever reads waits for this, too (`Commits`).
         (self.config.answer)(Answers {
             events: answers,
             spent: done,

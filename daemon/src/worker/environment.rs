@@ -83,6 +83,7 @@ pub(super) fn of_agent(
     }
     let given = agent.env.iter();
     env.extend(given.map(|(name, value)| (name.into(), value.into())));
+    // Once more, as the agent's own `env` may name another.
     clean_path(&mut env, agent);
     env
 }

@@ -34,6 +34,7 @@ pub(super) struct Process {
 #[cfg(target_os = "linux")]
 pub(super) fn adopted() -> Option<Vec<Pid>> {
     let this = Pid::this();
+    // Only in kernels with CONFIG_PROC_CHILDREN (proc(5)).
     let children = std::fs::read_to_string(format!("/proc/self/task/{this}/children")).ok()?;
     Some(pids(&children).collect())
 }
@@ -105,6 +106,8 @@ fn parse(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
+    // Behind the state come, as proc_pid_stat(5) counts them, 4 to 6, the flags as 9, the threads
+    // as 20 and the start as 22.
     let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
     let (parent, group, session) = (number()?, number()?, number()?);
     let exiting = fields.nth(2)?.parse::<u32>().ok()? & PF_EXITING != 0;

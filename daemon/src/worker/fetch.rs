@@ -47,6 +47,8 @@ impl Fetch {
         match command {
             WorkerCommand::Prompt(prompt) if prompt.attachments == Attachments::InStore => {
                 let (attach, job) = (Arc::clone(&self.attach), prompt.job);
+                // Megabytes may come from a disk that is busy, and other processes are listened to
+                // meanwhile.
                 let fetching = tokio::task::spawn_blocking(move || attach(job));
                 self.prompt = Some((prompt, fetching));
                 None

@@ -271,6 +271,8 @@ async fn pump(
             }
             fetched = fetch.done() => tell(fetched, voice, &mut fetch),
             () = leader.dead() => return leader,
+            // A place first: a send that another branch drops in its middle would take the event
+            // along.
             permit = inbox.reserve(), if hears && voice.waiting() > 0 => match permit {
                 Ok(permit) => {
                     if let Some(event) = voice.next() {

@@ -373,6 +373,8 @@ fn explain(plan: &Plan, program: &Path, why: &NotEntered) -> SpawnFailure {
 
 fn blame(error: &io::Error) -> Fault {
     match error.raw_os_error() {
+        // Arguments and environment together, or one of them (execve(2)): the same agent takes a
+        // shorter prompt.
         Some(libc::E2BIG) => Fault::Arguments,
         // While it is being replaced it is away, or half there.
         Some(

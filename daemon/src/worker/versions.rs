@@ -220,6 +220,8 @@ impl Versions {
             self.begin(agent);
         }
         loop {
+            // Made before the look: it hears of what changes in between although nobody waits yet
+            // (tokio, `Notify::notified`).
             let changed = self.changed.notified();
             let waits = !self.cache().asking.is_empty();
             if !waits || timeout_at(until, changed).await.is_err() {
@@ -374,6 +376,7 @@ impl Versions {
             kept.retain(|path, kept| now.get(path) == Some(&kept.stamp));
         }
         let _alone = self.writing.lock().await;
+        // Taken behind the lock, so that the last to write has all of it.
         let (file, kept) = (self.file.clone(), self.cache().kept.clone());
         let written = tokio::task::spawn_blocking(move || kept::write(&file, &kept));
         // Only a cache: what is lost is asked again.

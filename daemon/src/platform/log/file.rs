@@ -203,6 +203,7 @@ impl Rotated {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        // The oldest first: killed in between, a number is missing, and no part is lost.
         for part in (1..PARTS).rev() {
             match fs::rename(self.part(part), self.part(part + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

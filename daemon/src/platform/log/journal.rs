@@ -81,6 +81,7 @@ impl Journal {
             let message = format!("{lost} lines of the log were not read in time");
             put(&mut told, "MESSAGE", message.as_bytes());
             if self.socket.send_to(&told, &self.to).is_ok() {
+                // As many as were told: others may have been lost since.
                 self.lost.fetch_sub(lost, Ordering::Relaxed);
             }
         }

@@ -129,6 +129,7 @@ impl Input {
         }
         let mut frames = Vec::new();
         self.decoder.push(bytes, &mut frames);
+        // An empty line is no frame, and ends what began all the same.
         if !frames.is_empty() || bytes.contains(&b'\n') {
             self.began = None;
         }
@@ -157,9 +158,11 @@ impl Input {
         };
         let grew = now > self.counted;
         self.counted = now;
+        // Only who makes it more is cut off: the others may hold nearly nothing.
         if grew && all > MAX_PARTIAL {
             self.forget_partial();
             self.skipping = true;
+            // Although it is skipped: who sent it isn't one that never says anything.
             self.any_line = true;
             self.items.push_back(Item::NoRoom);
         }
@@ -201,6 +204,7 @@ impl Input {
     pub(super) fn next(&mut self) -> Option<Item> {
         let item = self.items.pop_front();
         if self.items.is_empty() {
+            // An idle connection keeps no room for lines.
             self.items = VecDeque::new();
         }
         item

@@ -84,6 +84,7 @@ impl Output {
     /// What [`Output::write`] gave.
     pub(super) fn wrote(&mut self, written: io::Result<usize>) {
         match written {
+            // Nothing was left to write, so this was the flush.
             Ok(0) => self.unflushed = false,
             Ok(taken) => {
                 self.at += taken;

@@ -56,6 +56,7 @@ impl Writer {
     /// Are the files others? Then new work is refused, and what must be written goes on into those
     /// that are open, of which a copy is kept beside them.
     pub(super) fn is_displaced(&mut self) -> bool {
+        // A one-shot has the files for one turn, and a copy would cost it more than that.
         if self.config.role != Role::Daemon {
             return false;
         }

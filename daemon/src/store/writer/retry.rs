@@ -129,6 +129,7 @@ impl Writer {
             "INSERT OR REPLACE INTO meta VALUES ('probe', hex(zeroblob(?1 / 2)))",
             [PROBE_BYTES],
         )?;
+        // In the same transaction, so that it takes pages and leaves nothing.
         probe.execute("DELETE FROM meta WHERE key = 'probe'", [])?;
         probe.commit()
     }

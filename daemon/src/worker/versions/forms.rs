@@ -80,6 +80,7 @@ impl Unready {
         versions.glance().await;
         versions.begin(&agent);
         loop {
+            // Made before the look, as in `look`.
             let changed = versions.changed.notified();
             let asks = |program| versions.cache().asking.contains(program);
             if !program.as_ref().is_some_and(asks) || timeout_at(until, changed).await.is_err() {
