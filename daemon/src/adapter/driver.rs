@@ -322,6 +322,7 @@ fn cancel<W: Wire>(wire: &mut W, turn: TurnId, out: &mut Out<'_>) {
     let driver = wire.driver_mut();
     if driver.waits(turn) {
         driver.waiting = None;
+        // It was never written, so the agent will never tell its end.
         wire.withdrawn(out);
         out.push(ended(turn, Outcome::ended(Stop::Cancelled)));
     }

@@ -108,6 +108,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
             .filter(|argument| !is_unset(argument, &values))
             .map(|argument| fill(argument, &values)),
     );
+    // A command that reads both would get the prompt twice.
     let in_arguments = command
         .iter()
         .skip(1)
@@ -115,6 +116,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     Launch {
         argv,
         env: Vec::new(),
+        // Closed at once, or a command that reads it would wait for ever.
         stdin: Some(if in_arguments {
             Vec::new()
         } else {
@@ -220,6 +222,7 @@ impl Exec {
             events.push(WorkerEvent::Skipped { turn, bytes });
         }
         self.beyond.push_str(&whole[head..]);
+        // Not at `TAIL`: each portion would then move all that is kept.
         if self.beyond.len() > 2 * TAIL {
             self.cut();
         }
@@ -286,6 +289,7 @@ impl Adapter for Exec {
                 Err(error) => {
                     let (valid, rest) = bytes.split_at(error.valid_up_to());
                     text.push_str(&String::from_utf8_lossy(valid));
+                    // Only cut off, not wrong: the next portion may end it.
                     let Some(bad) = error.error_len() else {
                         self.undecoded = rest.to_vec();
                         break;
@@ -308,6 +312,7 @@ impl Adapter for Exec {
     }
 
     fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {
+        // Nothing comes any more that could end this character.
         if !std::mem::take(&mut self.undecoded).is_empty() {
             self.text("\u{fffd}", events);
         }

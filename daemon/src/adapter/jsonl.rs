@@ -141,6 +141,7 @@ impl Jsonl {
         self.one_session = one_session == Some(true);
         WorkerEvent::Ready(Traits {
             one_session,
+            // With 0 no turn would ever begin.
             concurrent_sends: line.get("concurrent_sends").map(|n: u32| n.max(1)),
             cwd_per_turn: line.get("cwd").unwrap_or(false),
             steers: line.get("steer"),
@@ -247,6 +248,8 @@ impl Jsonl {
     /// A refusal of anything but a send.
     fn refused(&mut self, bytes: &[u8], line: &Object<'_>) -> Option<WorkerEvent> {
         let mut failure = failure(line);
+        // An older worker doesn't know the command; who asked didn't write it, and would look for a
+        // mistake of its own.
         if failure.code == Code::UnknownCommand {
             failure.code = Code::Unsupported;
         }
@@ -367,6 +370,8 @@ impl Adapter for Jsonl {
             }
             WorkerCommand::Cancel { turn } => {
                 if self.outstanding.contains_key(turn) {
+                    // Before the answer, as both carry the send's id: a refusal of the abort is not
+                    // the turn's end.
                     self.aborted.insert(*turn);
                     put_line(write, &json!({"type": "abort", "id": id(*turn)}));
                 }
@@ -529,6 +534,7 @@ fn failure(line: &Object<'_>) -> Failure {
     let code = line.get("code").unwrap_or(Code::Unknown);
     let error = words(line, "error");
     Failure {
+        // A newer worker's code, which says nothing to this daemon's clients.
         code: if code == Code::Unknown {
             Code::AgentFailed
         } else {

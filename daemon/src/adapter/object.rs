@@ -87,12 +87,14 @@ pub(super) fn beginning(line: &[u8]) -> String {
 
 /// Does the beginning of an object show this field with this value?
 pub(super) fn shows(beginning: &[u8], name: &str, value: &serde_json::Value) -> bool {
+    // Some agents put blanks behind colons and commas, most don't.
     let dense = beginning.iter().filter(|byte| !byte.is_ascii_whitespace());
     let dense: Vec<u8> = dense.copied().collect();
     let field = format!("\"{name}\":{value}");
     let mut windows = dense.windows(field.len() + 1);
     windows.any(|window| {
         let (at, behind) = window.split_at(field.len());
+        // Or 1 would be found in 10.
         at == field.as_bytes() && matches!(behind, b"," | b"}")
     })
 }

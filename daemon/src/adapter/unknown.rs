@@ -61,6 +61,7 @@ impl Unknown {
     ) -> Option<WorkerEvent> {
         let kind: String = kind.chars().take(NAME).collect();
         let text = text(&kind);
+        // This bounds what waits for a turn, too.
         if self.kinds.len() >= KINDS || !self.kinds.insert(kind) {
             return None;
         }

@@ -84,6 +84,7 @@ pub async fn watch(config: DeliveryConfig) {
     let thread = std::thread::Builder::new()
         .name("webhooks".to_owned())
         .spawn(move || {
+            // Dropped with the thread, even by a panic: that is what `ended` tells.
             let _running = running;
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -111,6 +112,7 @@ pub async fn watch(config: DeliveryConfig) {
 /// What can't be known may be.
 async fn is_something_waiting(store: &Store) -> bool {
     let wanted = Wanted {
+        // One that waits is reason enough.
         each: 1,
         ..Wanted::default()
     };
@@ -260,8 +262,11 @@ impl Deliverer {
         {
             self.send(due.remove(place), &endpoints, now_ms);
         }
+        // At `until` itself the host is still left alone.
         let left_alone = self.left_alone.values().min().map(|until| *until + 1);
         let next_ms = waiting.next_ms.into_iter().chain(left_alone).min();
+        // What is due and wasn't begun isn't among these: it waits for a place, and the end that
+        // makes one wakes this.
         let left = next_ms.map(|next| next.saturating_sub(now_ms));
         let left = left.and_then(|left| u64::try_from(left).ok());
         Ok(left.map_or(LOOK_AGAIN, |ms| LOOK_AGAIN.min(Duration::from_millis(ms))))
@@ -317,6 +322,8 @@ impl Deliverer {
         let Some(one) = self.under_way.remove(&task) else {
             return;
         };
+        // A kill here sends it once more, under the same id: a receiver may see it twice, but never
+        // not at all.
         failpoint!("before-mark");
         let at_ms = (self.clock)();
         match ended.late {

@@ -113,6 +113,8 @@ impl Poster {
         let builder = if tls {
             Client::builder().https_only(true)
         } else {
+            // Otherwise it would look for the system's certificates, and fail where there are none,
+            // for `http` too.
             Client::builder().tls_certs_only([])
         };
         let client = builder
@@ -120,6 +122,7 @@ impl Poster {
             // Where that leads was checked by nobody.
             .redirect(Policy::none())
             .no_proxy()
+            // Nobody reads it: what is small on the wire needn't become large here.
             .no_gzip()
             .referer(false)
             .dns_resolver(Arc::new(checked))

@@ -55,7 +55,9 @@ pub(super) enum Verdict {
 pub(super) fn verdict(status: u16, retry_after: Option<&str>, now_ms: i64) -> Verdict {
     match status {
         200..=299 => Verdict::Delivered,
+        // By Standard Webhooks the receiver wants no more of them then.
         410 => Verdict::Gone,
+        // The two for which `Retry-After` is defined: RFC 6585, 4, and RFC 9110, 10.2.3.
         429 | 503 => Verdict::Failed(retry_after.and_then(|text| wait(text, now_ms))),
         _ => Verdict::Failed(None),
     }
@@ -68,6 +70,8 @@ fn wait(text: &str, now_ms: i64) -> Option<Duration> {
         // More digits than a number has mean: very late.
         return Some(text.parse().map_or(LONGEST, Duration::from_secs));
     }
+    // HTTP's preferred form of a date is one of RFC 2822's (RFC 9110, 5.6.7); the two obsolete ones
+    // count as nothing said.
     let at = OffsetDateTime::parse(text, &Rfc2822).ok()?;
     let ms = at.unix_timestamp().saturating_mul(1000);
     u64::try_from(ms.saturating_sub(now_ms))

@@ -119,6 +119,8 @@ impl Offer {
     pub(super) fn learn(&mut self, result: &Object<'_>) {
         if result.raw("configOptions").is_some() {
             let options = result.objects("configOptions");
+            // All options come each time, so one that isn't among them is gone: another model may
+            // have no levels.
             self.thinking = option(&options, "thought_level");
             if let Some(model) = option(&options, "model") {
                 self.model = Some(model);
@@ -153,6 +155,7 @@ impl Offer {
     pub(super) fn models(&self) -> Option<Vec<String>> {
         let choice = self.model.as_ref().filter(|choice| choice.is_complete())?;
         let bytes: usize = choice.values.iter().map(String::len).sum();
+        // All or nothing: a list that is cut would make models refused that there are.
         (bytes <= MODELS).then(|| choice.values.clone())
     }
 

@@ -40,6 +40,7 @@ pub(super) fn unknown(update: &Object<'_>) -> Option<String> {
 
 /// All that a tool call shows; `None` if nothing is said of it.
 pub(super) fn outputs(call: &Object<'_>) -> Option<String> {
+    // An empty list says that there is no output; none at all that it stays as it was.
     call.raw("content")?;
     let parts = call.objects("content");
     let texts = parts

@@ -205,12 +205,15 @@ impl Acp {
 
     fn opened(&mut self, session: String, result: Option<&Object<'_>>) {
         self.session = Some(session);
+        // A reopened one has cost something before: what a turn costs isn't known until the agent
+        // said how much.
         if self.resume.is_none() {
             self.spent = Some(0.0);
         }
         if let Some(result) = result {
             self.offer.learn(result);
         }
+        // Now, before any turn sets one.
         self.usual = self.offer.model();
         self.usual_thinking = self.offer.thinking();
     }

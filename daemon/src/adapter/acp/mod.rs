@@ -200,6 +200,8 @@ impl Acp {
     /// The answer to a request of ours.
     fn answered(&mut self, bytes: &[u8], record: &Object<'_>, out: &mut Out<'_>) {
         let id: Option<u64> = record.get("id");
+        // Without `is_some` an answer without a number would be the one to a request that isn't
+        // out.
         if id.is_some() && id == self.step.id() {
             self.stepped(record, out);
         } else if id.is_some() && id == self.driver.turn.as_ref().map(|turn| turn.id) {
@@ -232,6 +234,7 @@ impl Acp {
             .and_then(|result| self.usage(&result));
         let outcome = Outcome {
             result,
+            // The answer names none: the one that is set has run it.
             model: self.offer.model(),
             usage,
             cost: turn.cost(self.name.as_deref()),
@@ -396,6 +399,7 @@ impl Wire for Acp {
     /// Sets what the turn needs before its prompt is written.
     fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
         if let Step::Broken(failure) = &self.step {
+            // A new process may fare better with the next turn: somebody logs in meanwhile.
             let why = "the agent opened no session";
             out.push(WorkerEvent::Spoilt { why });
             return Begin::Failed(failure.clone());

@@ -153,6 +153,7 @@ fn title(about: &Seen) -> String {
 fn detail(tool: Option<&Object<'_>>, about: &Seen, turn: &Turn) -> Option<String> {
     let whole = tool.and_then(|tool| tool.string("title"));
     let cut = whole.filter(|title| title.chars().count() > NAME);
+    // Some agents tell the input with the call, and not once more with the request.
     let held = about.call.as_ref().and_then(|call| turn.input_of(call));
     let input = about.input.clone().or_else(|| held.cloned());
     let parts = [

@@ -41,6 +41,7 @@ impl Acp {
         };
         let kind = update.string("sessionUpdate").unwrap_or_default();
         if self.repeats(&kind) {
+            // What the session has cost so far is where the next turn's cost begins.
             if kind == "usage_update" {
                 self.spend(&update);
             }
@@ -124,6 +125,7 @@ impl Acp {
                     });
                 }
             }
+            // Our own words, which some agents repeat.
             "user_message_chunk" => {}
             _ => self.not_understood(kind, out),
         }
@@ -133,6 +135,7 @@ impl Acp {
         let Some(cost) = update.object("cost") else {
             return;
         };
+        // Nothing is converted: no rate is known here.
         let usd = cost.string("currency").as_deref() == Some("USD");
         let sane = |amount: &f64| amount.is_finite() && *amount >= 0.0;
         if let Some(amount) = cost.get("amount").filter(sane).filter(|_| usd) {

@@ -54,6 +54,7 @@ pub(super) fn initialize() -> Value {
 }
 
 pub(super) fn new_session(cwd: &str) -> Value {
+    // The schema wants the list, also an empty one.
     json!({"cwd": cwd, "mcpServers": []})
 }
 

@@ -117,6 +117,7 @@ impl Claude {
             if let Some(account) = account {
                 let key = account.string("apiKeySource");
                 let has_key = key.is_some_and(|key| key != "none");
+                // With a key it pays by tokens, whatever plan its user has besides.
                 self.is_flat = !has_key && account.string("subscriptionType").is_some();
             }
             // An error is an answer, too: it is there.
@@ -321,6 +322,7 @@ impl Claude {
         };
         for block in message.objects("content") {
             let kind = block.string("type").unwrap_or_default();
+            // `server_tool_use` and `mcp_tool_use` are calls, too, and so with their results.
             if kind.ends_with("tool_use") {
                 let name = block.string("name").unwrap_or_else(|| "tool".to_owned());
                 out.push(WorkerEvent::ToolStarted {
@@ -397,6 +399,7 @@ impl Claude {
         if !turn.state.begun {
             return false;
         }
+        // An abort waits until the next run is seen: before, it would do nothing.
         turn.state.begun = false;
         turn.open = false;
         turn.error = None;

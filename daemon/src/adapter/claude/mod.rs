@@ -126,9 +126,11 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     let mut argv = command.to_vec();
     let mut put = |words: &[&str]| argv.extend(words.iter().map(|&word| word.to_owned()));
     if !command.iter().any(|word| word == "--input-format") {
+        // With `-p` it refuses to write stream-json without `--verbose`.
         put(&["-p", "--verbose", "--include-partial-messages"]);
         put(&["--input-format", "stream-json"]);
         put(&["--output-format", "stream-json"]);
+        // Or it refuses, without a terminal, every tool that it would ask for.
         put(&["--permission-prompt-tool", "stdio"]);
     }
     if let Some(model) = &spawn.model {
@@ -239,6 +241,8 @@ impl Claude {
         let (high, low) = (self.seed >> 32, self.seed & 0xffff_ffff);
         let (second, fourth) = (low >> 16, low & 0x0fff);
         let last = self.last & 0xffff_ffff_ffff;
+        // In the form of a random UUID (RFC 9562, version 4): the last part counts, so no two are
+        // the same.
         let id = format!("{high:08x}-{second:04x}-4000-8{fourth:03x}-{last:012x}");
         let message = json!({"role": "user", "content": content});
         out.put(

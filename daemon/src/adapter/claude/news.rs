@@ -78,6 +78,7 @@ impl Claude {
         match text("subtype").as_str() {
             "init" => {
                 self.begin();
+                // It comes with each run.
                 let native = line.string("session_id").filter(|id| !id.is_empty());
                 if native.is_some() && native != self.named {
                     self.named = native;

@@ -92,6 +92,8 @@ impl Turn {
     /// What it has used by now.
     pub(super) fn call_used(&mut self, usage: &Object<'_>) {
         if let Some((_, used)) = &mut self.call {
+            // The Messages API counts from the call's beginning each time, and an event may leave
+            // some out.
             let more = tokens(usage);
             for (used, more) in [
                 (&mut used.input_tokens, more.input_tokens),
@@ -197,6 +199,7 @@ fn tokens(usage: &Object<'_>) -> Usage {
             .and_then(|details| details.get("thinking_tokens"))
             .unwrap_or(0),
     }
+    // The Messages API counts what was cached apart from the input.
     .cached_apart()
 }
 
@@ -219,6 +222,7 @@ fn failure(result: &Object<'_>, error: Option<&str>, reason: &str) -> Failure {
         (_, "authentication_failed" | "oauth_org_not_allowed", _) | (_, _, 401 | 403) => {
             Code::AgentAuth
         }
+        // 529 is Anthropic's own, for when it is overloaded.
         (_, "rate_limit" | "overloaded", _) | (_, _, 429 | 529) => Code::RateLimit,
         _ if words.contains("prompt is too long") => Code::ContextOverflow,
         _ if words.contains("/login") => Code::AgentAuth,

@@ -123,6 +123,7 @@ impl Codex {
 
     /// The answer to `thread/start` or `thread/resume`.
     fn opened(&mut self, line: &Object<'_>, error: Option<&str>, out: &mut Out<'_>) {
+        // The answer about the account came first: nobody is logged in.
         if let Thread::Failed(_) = self.thread {
             return out.push(WorkerEvent::Ready(Traits::default()));
         }
@@ -132,6 +133,7 @@ impl Codex {
         match (error, id) {
             (Some(error), _) if self.resume.is_some() && is_gone(error) => {
                 self.resume = None;
+                // A new thread counts from 0.
                 self.total = Some(Usage::default());
                 let text =
                     format!("Codex has nothing left of the session's earlier turns: {error}");
@@ -173,6 +175,7 @@ impl Codex {
         let turn = result.and_then(|result| result.object("turn"));
         let native = turn.and_then(|turn| turn.string("id"));
         if let (Some(turn), Some(native)) = (&mut self.driver.turn, native)
+            // `turn/started` may have come before the answer: then the turn has begun.
             && turn.native.as_ref() != Some(&native)
         {
             turn.native = Some(native);
@@ -185,6 +188,7 @@ impl Codex {
             "warning" => return self.warn(params.string("message"), out),
             "guardianWarning" => return self.warn(params.string("message"), out),
             "configWarning" => return self.warn(params.string("summary"), out),
+            // Of whichever thread: what an agent of Codex's asks is asked, too.
             "serverRequest/resolved" => {
                 let questions = self.requests.resolved(params);
                 let withdrew = |question| WorkerEvent::Withdrew { question };
@@ -269,6 +273,7 @@ impl Codex {
             Some("interrupted") => Ok(Stop::Cancelled),
             _ => failed(done.object("error").as_ref()),
         };
+        // It may be told once more while the turn's commands are still to end.
         let ours = |turn: &Turn| turn.native.as_ref() == Some(&native) && turn.ending.is_none();
         if let Some(turn) = self.driver.turn.as_mut().filter(|turn| ours(turn)) {
             let error = done.object("error");
@@ -362,6 +367,7 @@ fn output(
             }
         }
         "item/reasoning/summaryPartAdded" if turn.thought => {
+            // As between the parts of a summary that comes whole.
             let text = "\n\n".to_owned();
             out.push(WorkerEvent::Thinking { turn: name, text });
         }

@@ -251,6 +251,7 @@ impl Codex {
             }
             Thread::Opening => {}
             Thread::Open(_) | Thread::Failed(_) => {
+                // Any answer shows that it is there; this one costs nothing and changes nothing.
                 self.request(Asked::Probe, "thread/loaded/list", &json!({}), out);
             }
         }
@@ -272,6 +273,7 @@ impl Codex {
         let method = match &self.resume {
             Some(thread) => {
                 params["threadId"] = json!(thread);
+                // Or all of the thread would come back, in one line.
                 params["excludeTurns"] = json!(true);
                 "thread/resume"
             }
@@ -280,6 +282,7 @@ impl Codex {
         self.request(Asked::Open, method, &params, out);
         // Another provider has a key of its own: whether somebody is logged in says nothing of it.
         if !self.pinned {
+            // A look into its files: nothing goes over a network before a turn.
             let params = json!({"refreshToken": false});
             let asked = json!({"id": ACCOUNT, "method": "account/read", "params": params});
             out.put(&asked);

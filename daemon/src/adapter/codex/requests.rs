@@ -200,6 +200,7 @@ impl Requests {
             Form::Review => json!({"decision": if yes { "approved" } else { "denied" }}),
             Form::Permissions(wanted) => {
                 let permissions = if yes { without_null(wanted) } else { json!({}) };
+                // Not for the session: who said yes saw only what this turn wants.
                 json!({"permissions": permissions, "scope": "turn"})
             }
             Form::Elicitation => elicited(if yes { "accept" } else { "decline" }),
@@ -255,6 +256,7 @@ fn is_plain(params: &Object<'_>) -> bool {
 }
 
 fn elicited(action: &str) -> Value {
+    // An accepted form has a content, and if nothing was to be filled in.
     let content = if action == "accept" {
         json!({})
     } else {

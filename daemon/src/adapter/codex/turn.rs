@@ -198,6 +198,7 @@ impl Turn {
 
     pub(super) fn outcome(&self, result: Result<Stop, Failure>) -> Outcome {
         let result = match result {
+            // What an abort breaks off may fail.
             Err(_) if self.state.is_cancelled() => Ok(Stop::Cancelled),
             result => result,
         };
@@ -205,6 +206,7 @@ impl Turn {
         Outcome {
             refusal: refusal.filter(|_| result == Ok(Stop::Refusal)),
             result,
+            // Of an open message only a part was said, and the one before it isn't the answer.
             text: self.text.clone().filter(|_| self.message.is_none()),
             usage: self.usage,
             ..Outcome::ended(Stop::EndTurn)

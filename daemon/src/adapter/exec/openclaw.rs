@@ -83,6 +83,7 @@ impl Openclaw {
 fn answer(printed: &[u8]) -> Option<Value> {
     let text = String::from_utf8_lossy(printed);
     let starts = text.match_indices('{').map(|(at, _)| at);
+    // Words of a log may have braces, too, but not at the beginning of a line.
     let at_line = |at: &usize| *at == 0 || text.as_bytes()[at - 1] == b'\n';
     starts.filter(at_line).find_map(|at| {
         let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();

@@ -116,6 +116,7 @@ impl Pi {
                 }
             }
             "agent_end" => {
+                // The field came with `agent_settled`: such a pi tells itself when it is over.
                 if record.raw("willRetry").is_some() {
                     self.speaks(Dialect::Settles);
                 }
@@ -263,6 +264,7 @@ impl Pi {
             return;
         }
         let needed = match &self.driver.turn {
+            // Its run is still to come: pi is idle as before it.
             Some(turn) if !turn.state.begun && !turn.handled && !turn.slash => return,
             Some(turn) if !turn.state.begun && !turn.handled => LOOKS,
             _ if !self.settles() => LOOKS_OLD,

@@ -118,6 +118,7 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     }
     Launch {
         argv,
+        // Nothing is sent that the turn doesn't need.
         env: vec![("PI_TELEMETRY".to_owned(), "0".to_owned())],
         stdin: None,
     }

@@ -162,6 +162,7 @@ impl Turn {
         let aborted = self.state.is_cancelled();
         let (stop, error, text) = match &self.last {
             Some((stop, error, text)) => (stop.as_str(), error.as_str(), Some(text.clone())),
+            // A command of an extension, or an abort before the first answer: there is no message.
             None => (if aborted { "aborted" } else { "stop" }, "", None),
         };
         let refuses = stop == "error" && REFUSALS.contains(&error);
