@@ -85,6 +85,7 @@ pub fn type_of(bytes: &[u8]) -> Option<&'static str> {
         Some("image/webp")
     } else if begins(b"%PDF-") {
         Some(PDF)
+    // UTF-8 may have zeros in it, and no text has.
     } else if !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok() {
         Some(TEXT)
     } else {

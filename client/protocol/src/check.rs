@@ -49,6 +49,7 @@ pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejec
         if let Some(value) = value
             && (value.trim().is_empty()
                 || value.len() > 256
+                // They become words of agents' command lines, where this would be an option.
                 || value.starts_with('-')
                 || value.chars().any(char::is_control))
         {

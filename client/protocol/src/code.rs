@@ -29,6 +29,7 @@ macro_rules! codes {
             /// May the same request succeed later, unchanged?
             #[must_use]
             pub const fn retryable(self) -> bool {
+                // Nobody knows that asking again would help.
                 match self { $(Code::$variant => $retryable,)* Code::Unknown => false }
             }
         }

@@ -119,6 +119,8 @@ impl<'a> Envelope<'a> {
                 Rejected::new(Code::BadUtf8, format!("byte {at} of the line is not UTF-8")),
             )
         })?;
+        // All of the line before any of it: what is wrong at its end would be found when half of it
+        // counts.
         strict::check(text).map_err(|why| {
             (
                 None,
@@ -139,6 +141,7 @@ impl<'a> Envelope<'a> {
         let id = match head.id {
             Some(raw) if raw.get().len() > MAX_ID => {
                 let error = format!("`id` is {} bytes, the limit is {MAX_ID}", raw.get().len());
+                // Not echoed: the limit is for what is.
                 return Err((None, Rejected::new(Code::InvalidRequest, error)));
             }
             raw => raw.map(Id::from_raw),

@@ -44,6 +44,7 @@ impl Decoder {
     /// Blank lines (only spaces, tabs and `\r`) are dropped here: they carry nothing.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<Frame>) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            // Its length is known: it gets that much room, and no more.
             self.extend(&bytes[..end], end, out);
             bytes = &bytes[end + 1..];
             if std::mem::take(&mut self.skipping) {
@@ -75,6 +76,7 @@ impl Decoder {
             over || (self.partial.len() + bytes.len() > self.limit && bytes.last() != Some(&b'\r'));
         if surely {
             self.beginning = beginning(&self.partial, bytes);
+            // Skipping the rest of it needs no room.
             self.partial = Vec::new();
             self.skipping = true;
             out.push(Frame::TooLong);
@@ -114,6 +116,7 @@ impl Decoder {
     /// At the end of input: the bytes of the unterminated last line, if it isn't blank.
     pub fn finish(&mut self) -> Option<Vec<u8>> {
         self.skipping = false;
+        // The line that was skipped has been told.
         let mut rest = std::mem::take(&mut self.partial);
         if rest.last() == Some(&b'\r') {
             rest.pop();

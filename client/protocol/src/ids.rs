@@ -64,6 +64,7 @@ impl FromStr for JobId {
     type Err = NotAJobId;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // One way to write each: programs compare them as texts.
         let digits = text.strip_prefix('j').filter(|rest| {
             !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()) && !rest.starts_with('0')
         });

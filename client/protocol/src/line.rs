@@ -541,6 +541,7 @@ impl Body {
         let len = rows.iter().map(|row| row.len() + 1).sum::<usize>();
         let mut json = String::with_capacity(len + 128);
         let _infallible = write!(json, r#"{{"type":"{kind}","ok":true,"{list}":["#);
+        // As text: most of such an answer is its rows, which would be read and written once more.
         for (place, row) in rows.iter().enumerate() {
             if place > 0 {
                 json.push(',');

@@ -13,6 +13,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     known
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        // Of a short name two changes may leave nothing.
         .filter(|(distance, name)| *distance <= allowed && *distance < name.len())
         .min()
         .map(|(_, name)| name)

@@ -222,6 +222,7 @@ pub fn hashed(send: &Send) -> String {
             }
         }
         if !send.attachments.is_empty() {
+            // Not by path or name: the same content, given otherwise, is the same request.
             let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
             all.push(send.attachments.iter().map(content).collect());
         }

@@ -30,6 +30,7 @@ impl std::error::Error for NotStrict {}
 /// than [`MAX_DEPTH`], a byte-order mark.
 pub fn check(text: &str) -> Result<(), NotStrict> {
     if text.starts_with('\u{feff}') {
+        // It can't be seen: "expected value" would send its writer looking for something else.
         let why = "the line starts with a byte-order mark; send UTF-8 without one";
         return Err(NotStrict(why.to_owned()));
     }
@@ -50,6 +51,7 @@ struct Level(usize);
 
 impl Level {
     fn deeper<E: Error>(self) -> Result<Self, E> {
+        // Before serde_json's own limit, which is 128.
         if self.0 == MAX_DEPTH {
             return Err(E::custom(format_args!(
                 "nesting is deeper than {MAX_DEPTH}"

@@ -125,6 +125,7 @@ fn shares(row: &UsageRow) -> Vec<UsageRow> {
             rest.output_tokens = (rest.output_tokens).saturating_sub(other.usage.output_tokens);
         }
         let known = other.usd.filter(|usd| is_usd(*usd)).unwrap_or_default();
+        // Parts that were rounded may be more than the whole.
         last.cost.usd = last.cost.usd.map(|usd| (usd - known).max(0.0));
         shares.push(UsageRow {
             provider: Some(other.provider),
@@ -213,6 +214,7 @@ impl By {
                 (Some(provider), Some(model)) => Some(format!("{provider}/{model}")),
                 (_, model) => model.clone(),
             },
+            // An RFC 3339 time begins with its date.
             Self::Day => row.accepted_at.get(..10).map(str::to_owned),
         }
     }

@@ -45,6 +45,7 @@ impl Usage {
                 reasoning_tokens: more(|usage| usage.reasoning_tokens)?,
             })
         };
+        // One that is smaller than before is enough: they began anew together.
         difference().unwrap_or(self)
     }
 

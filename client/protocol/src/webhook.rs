@@ -37,6 +37,8 @@ impl Callback {
         let Some(authority) = authority(url) else {
             return refuse("has another scheme", "a URL with http or https");
         };
+        // Browsers' rules (WHATWG) read a backslash as a slash: the host would be another one than
+        // here.
         if !url.bytes().all(|byte| byte.is_ascii_graphic()) || url.contains('\\') {
             return refuse(
                 "has blanks, backslashes, or what isn't ASCII",
@@ -46,6 +48,7 @@ impl Callback {
         if authority.is_empty() || authority.starts_with(':') {
             return refuse("has no host", "a URL with one");
         }
+        // What stands before it is easily taken for the host.
         if authority.contains('@') {
             return refuse("has a user or password", "a URL without them");
         }

@@ -163,6 +163,7 @@ fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
         let jobs = vec![Dispatched { send, ignored }];
         return Dispatch { jobs }.check();
     };
+    // Unread at first, so that an error names the job that it is in.
     let list: Vec<&RawValue> = fields(list.get())?;
     let mut jobs = Vec::new();
     // One more than allowed is enough to refuse them.
