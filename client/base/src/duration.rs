@@ -14,6 +14,7 @@ pub const EXPECTED: &str = "a time such as 500ms, 90s, 10m, 2h, 7d, 1h30m, or se
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     match text.parse() {
+        // `inf` and `nan` are numbers, and no times.
         Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_no_number) => humantime::parse_duration(text).ok(),
     }

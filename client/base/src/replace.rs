@@ -52,6 +52,7 @@ fn replace_unsynced(
             .open(&fresh)?;
         out.write_all(text)?;
         if mode != PRIVATE {
+            // Not when it is made: the umask would take some of it.
             out.set_permissions(Permissions::from_mode(mode))?;
         }
         sync(&out)?;

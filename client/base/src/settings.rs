@@ -20,6 +20,7 @@ pub const MOST: usize = 4 * 1024 * 1024;
 /// be taken for an empty file.
 pub fn open(file: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
+    // A terminal that is opened may become the one whose Ctrl-C and hang-up are ours (`open(2)`).
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let opened = options.read(true).custom_flags(flags.bits()).open(file)?;
     let kind = opened.metadata()?.file_type();
