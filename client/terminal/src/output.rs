@@ -24,6 +24,7 @@ pub fn out(text: &str) -> io::Result<()> {
 pub fn out_line(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
+    // `println!` would panic where the reader has left.
     stdout.write_all(b"\n")?;
     stdout.flush()
 }

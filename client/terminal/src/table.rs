@@ -12,6 +12,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table
         .load_style(presets::NOTHING)
+        // A row stays one line, however narrow the terminal: it may be searched for.
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(head);
     for row in rows {
