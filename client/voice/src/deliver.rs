@@ -270,6 +270,7 @@ impl Delivery {
                 }
             };
             let link = self.link(&mut progress.link).await?;
+            // Before it is written: cut off in the middle, it may have come through.
             progress.asked = true;
             let id = match id {
                 Some(id) => id,
@@ -302,6 +303,7 @@ impl Delivery {
                 drop(held);
             }
             let last = link.last(id).await?;
+            // A run without a daemon ends with us: until its last line nobody has it.
             if let (Some((spool, name)), true) = (queued, alone) {
                 spool.remove(name)?;
             }
@@ -396,6 +398,7 @@ impl Delivery {
                     continue;
                 }
             }
+            // Only now: killed before, it is handed in once more, and its key finds the same turn.
             spool.remove(&name)?;
             progress.flushed.delivered += 1;
         }

@@ -49,6 +49,7 @@ pub fn allows(dir: &Path, id: &str, most: usize, now: i64) -> io::Result<bool> {
     }
     let kept: String = recent.iter().map(|line| format!("{line}\n")).collect();
     list.rewind()?;
+    // Killed before the next write, the list is empty: one minute isn't counted, and no more.
     list.set_len(0)?;
     list.write_all(format!("{kept}{now} {id}\n").as_bytes())?;
     Ok(true)

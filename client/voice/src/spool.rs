@@ -163,6 +163,7 @@ impl Spool {
                 .mode(0o600)
                 .open(&path)?;
             file.write_all(bytes)?;
+            // Before it has its name, under which a power cut would leave an empty file.
             file.sync_all()
         };
         write().map(|()| path.clone()).map_err(|why| {
