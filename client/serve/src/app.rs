@@ -28,6 +28,7 @@ pub(crate) struct App {
 pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let found = Query::<T>::try_from_uri(uri);
     found.map(|Query(found)| found).map_err(|error| {
+        // The error says only that the query is wrong; its cause says what.
         let why = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
         Problem::of(Code::InvalidRequest, format!("invalid query: {why}"))
     })

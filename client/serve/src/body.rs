@@ -46,6 +46,7 @@ pub(crate) async fn read<'a>(
     };
     let late = |_| {
         let why = format!("the body was not there within {} s", WITHIN.as_secs());
+        // What still comes of the body would be taken for the next request.
         Problem::new(StatusCode::REQUEST_TIMEOUT, "late-body", why).header(
             header::CONNECTION,
             header::HeaderValue::from_static("close"),
@@ -58,6 +59,7 @@ pub(crate) async fn read<'a>(
         let at = error.utf8_error().valid_up_to();
         Problem::of(Code::BadUtf8, format!("byte {at} of the body is not UTF-8"))
     })?;
+    // Of two fields of one name, what is in front of us may have looked at the other one.
     strict::check(&text).map_err(|why| Problem::of(Code::BadJson, format!("not JSON: {why}")))?;
     Ok(Text { text, _room: room })
 }
@@ -78,6 +80,7 @@ async fn collected(
             )
             .later()
     };
+    // None yet: a permit to which more is added.
     let mut taken = room.try_acquire_many(0).map_err(full)?;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -93,6 +96,7 @@ async fn collected(
             return Err(too_long(most));
         }
         if length > bytes.capacity() {
+            // Doubled, or a body in small pieces would be moved for each of them.
             let capacity = length.max(2 * bytes.capacity()).min(most);
             let kib = capacity.saturating_sub(RESERVED).div_ceil(1024) - taken.num_permits();
             let kib = u32::try_from(kib).unwrap_or(u32::MAX);

@@ -66,6 +66,7 @@ impl Daemon {
     fn waiting(&self) -> Option<Client> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut client) = idle.pop() {
+            // The daemon may have left since.
             if client.is_quiet() {
                 return Some(client);
             }

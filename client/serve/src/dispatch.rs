@@ -192,6 +192,7 @@ pub(crate) fn turns(text: &str) -> Result<Vec<Job>, Problem> {
     let jobs = match text.trim_start().as_bytes() {
         [b'[', ..] => body::parse(text)?,
         [b'{', ..] => match body::parse(text) {
+            // The error is about what it seems to be: a list where there are `jobs`, else a turn.
             Ok(job) => return Ok(vec![job]),
             Err(_) if body::parse::<Named<'_>>(text).is_ok_and(|named| named.jobs.is_some()) => {
                 body::parse::<Batch>(text)?.jobs
@@ -310,6 +311,7 @@ pub(crate) async fn dispatch(
     let fields = json!({ "jobs": sends });
     let asking = client.answer_over_restarts(RequestKind::Dispatch, &fields);
     let answered = asking.await;
+    // Their room is for other bodies while results are waited for.
     drop((fields, read));
     let received = answered.map_err(|error| match error {
         RequestError::Unknown { lost, .. } => RequestError::Unknown { lost, keys },
@@ -376,6 +378,7 @@ impl App {
             let looking = client.collect(&found.pending, Some(part), Wait::All);
             let looked = tokio::select! {
                 looked = in_time(part + ANSWERS_WITHIN, looking) => looked,
+                // Its conversation isn't given back: an answer is outstanding.
                 _ = stopping.wait_for(|stopping| *stopping) => return Ok(()),
             };
             if let Err(RequestError::Refused(_)) = &looked {
@@ -390,6 +393,7 @@ impl App {
             }
         }
         client.done();
+        // In order within each look, but not over all of them.
         found.results.sort_by_cached_key(|result| {
             let job = result.get("job").and_then(Value::as_str);
             let job = job.and_then(|job| job.parse::<JobId>().ok());

@@ -66,6 +66,7 @@ pub(crate) async fn events(
     let token = headers.get(header::AUTHORIZATION).and_then(bearer);
     let token = token.unwrap_or_default().to_vec();
     let mut found = one_of(job);
+    // First, whether there is such a job; should it end from here on, its stream says so.
     let client = app.daemon.lease().await?;
     app.results(client, &mut found, Duration::ZERO).await?;
     let subscribe = Subscribe {
@@ -74,6 +75,7 @@ pub(crate) async fn events(
         after: Some(after),
         epoch,
     };
+    // None of those that are kept, nor kept itself: there is always more to be read from it.
     let client = app.daemon.connect().await?;
     let epoch = client.hello.epoch.clone();
     let beginning = async {
@@ -88,6 +90,7 @@ pub(crate) async fn events(
     }
     let mut signs = interval(SIGN_OF_LIFE);
     signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first one would come at once.
     signs.reset();
     let reading = Reading {
         app,
@@ -155,6 +158,7 @@ fn event(received: &Received, epoch: &str) -> String {
     let kind: String = received
         .kind
         .chars()
+        // An end of a line in it would begin another field.
         .filter(|c| c.is_ascii_graphic())
         .collect();
     let line = Value::Object(line);

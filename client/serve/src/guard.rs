@@ -64,6 +64,7 @@ impl Guard {
             );
         }
         let mut allowed: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+        // The scheme's own port isn't said in `Host`.
         if port == 80 {
             allowed.extend(names);
         }
@@ -83,11 +84,13 @@ impl Guard {
     pub(crate) fn check(&self, head: &Parts) -> Result<(), Problem> {
         self.check_host(head)?;
         self.check_origin(&head.headers)?;
+        // What a browser asks before it asks has no token: it is refused for what it is.
         if head.method == Method::OPTIONS {
             let why = "pages of other origins may not ask: there is no CORS here";
             return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden-origin", why));
         }
         check_type(head)?;
+        // Behind what keeps pages out: they aren't told either whether somebody is here.
         if head.uri.path() == "/health" {
             return Ok(());
         }
@@ -118,6 +121,7 @@ impl Guard {
         let is_allowed = |origin: &str| self.origins.contains(&origin.to_ascii_lowercase());
         let every = |name: HeaderName, fits: &dyn Fn(&str) -> bool| {
             let mut values = headers.get_all(name).iter();
+            // Without any it is no browser.
             values.all(|value| value.to_str().is_ok_and(fits))
         };
         let origin = every(header::ORIGIN, &is_allowed);
@@ -135,6 +139,7 @@ impl Guard {
 
     fn check_token(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
+        // Of two, whoever is in front of us may have looked at the other one.
         let bearer = match (given.next(), given.next()) {
             (Some(value), None) => bearer(value),
             _ => None,

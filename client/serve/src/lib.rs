@@ -130,6 +130,7 @@ async fn serve(args: &Options, socket: Option<&Path>) -> Result<(), ServeError> 
         document: document::document(),
     });
     let router = api::router(Arc::clone(&app));
+    // Not before it listens: whoever reads this may ask.
     output::out_line(&format!(
         "http://{at} until Ctrl-C; `agentctl token` prints the token"
     ))?;

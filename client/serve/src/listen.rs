@@ -170,11 +170,13 @@ async fn requests(server: Arc<Server>, stream: TcpStream, head: Vec<u8>, place: 
 
 fn prepare(stream: &TcpStream, patience: Patience) {
     // Neither matters enough to refuse the connection.
+    // Or an event would wait until the one before it is acknowledged.
     let _slower = stream.set_nodelay(true);
     let millis = u32::try_from(patience.stalled.as_millis()).unwrap_or(u32::MAX);
     #[cfg(target_os = "linux")]
     {
         use nix::sys::socket::{setsockopt, sockopt::TcpUserTimeout};
+        // What is written and not acknowledged for so long ends the connection (`tcp(7)`).
         let _longer = setsockopt(stream, TcpUserTimeout, &millis);
     }
     #[cfg(not(target_os = "linux"))]
@@ -205,6 +207,7 @@ async fn answer(
     let headers = response.headers_mut();
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    // What agents say is for no cache.
     let no_store = HeaderValue::from_static("no-store");
     headers.insert(header::CACHE_CONTROL, no_store);
     if is_stranger {

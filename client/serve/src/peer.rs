@@ -103,6 +103,7 @@ mod linux {
             let mut answer = [0; 512];
             let length = recv(fd, &mut answer, MsgFlags::empty()).ok()?;
             let answer = answer.get(..length)?;
+            // Else it is an error: there is no such socket.
             if answer.get(4..6)? != BY_FAMILY.to_ne_bytes() {
                 return None;
             }

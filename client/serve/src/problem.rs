@@ -135,6 +135,7 @@ impl From<ClientError> for Problem {
             ClientError::Draining => Self::of(Code::Draining, error.to_string()),
             ClientError::TooMany(line) => Self::from(&*line),
             ClientError::OneShotFailed { error, .. } => Self::no_daemon(error, None),
+            // All that is asked here has its keys already: only what is too long isn't written.
             ClientError::NotWritten(error) => Self::of(Code::FrameTooLong, error.to_string()),
             ClientError::Unknown(lost) => Self::of(Code::OutcomeUnknown, lost.to_string()),
         }
