@@ -223,6 +223,7 @@ impl Heard {
             },
         };
         match fresh {
+            // It was noted all the same: the next conversation may tell it once more.
             _ if !self.again => Some(received),
             Fresh::All => Some(received),
             Fresh::Nothing => None,
@@ -251,12 +252,14 @@ pub(crate) fn seq_of(received: &Received) -> Option<u64> {
     struct Numbered {
         seq: Option<u64>,
     }
+    // Not from the typed line: one that this version doesn't know has a number, too.
     let numbered: Option<Numbered> = serde_json::from_str(&received.text).ok();
     numbered.and_then(|line| line.seq)
 }
 
 /// The same delta without its first bytes.
 fn cut(received: &Received, at: usize) -> Received {
+    // The text is changed, not the typed line: fields stay that this version doesn't know.
     let mut line: Map<String, Value> = serde_json::from_str(&received.text).unwrap_or_default();
     let offset = line.get("offset").and_then(Value::as_u64).unwrap_or(0);
     let text = line.get("text").and_then(Value::as_str).unwrap_or("");

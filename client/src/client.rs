@@ -124,6 +124,7 @@ impl ClientError {
                 error,
                 exit: Some(UNWRITABLE),
             },
+            // A setting is wrong there (`sysexits.h`): nobody has to start a daemon.
             Some(78) => Self::OneShotFailed { error, exit },
             _ => Self::Unreachable { error, hint },
         }
@@ -524,6 +525,7 @@ async fn greet(
 /// Half to one and a half times the pause, so that many clients don't come back together.
 fn jittered(pause: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
+    // A random number without a crate for it: its keys are others each time.
     let percent = 50 + RandomState::new().hash_one(0) % 101;
     pause * u32::try_from(percent).unwrap_or(100) / 100
 }

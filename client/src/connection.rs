@@ -295,6 +295,7 @@ impl Connection {
 
     /// Is there nothing to read, not even the end?
     pub(crate) fn is_quiet(&mut self) -> bool {
+        // A byte that is there is lost by this: such a conversation isn't used any more.
         let mut nobody = Context::from_waker(Waker::noop());
         let mut buffer = [0];
         let mut buffer = ReadBuf::new(&mut buffer);

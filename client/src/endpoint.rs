@@ -240,6 +240,7 @@ fn read(path: &Path) -> Option<(LockFile, Holding)> {
     if kill(Pid::from_raw(content.pid), None) == Err(Errno::ESRCH) {
         return Some((content, Holding::Free));
     }
+    // Shared: two who look at the same time would each be taken for the holder. Let go of at once.
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
         Err((_file, Errno::EWOULDBLOCK)) => Some((content, Holding::Held)),
         Ok(_) | Err(_) => Some((content, Holding::Free)),

@@ -87,6 +87,7 @@ impl Events {
                 }
                 Err(error) => return Err(error),
             };
+            // It gets on: it isn't a request of which each daemon dies.
             self.losses = 0;
             if let Some(fresh) = self.fresh(received) {
                 return Ok(fresh);
@@ -95,6 +96,7 @@ impl Events {
     }
 
     async fn again(&mut self, lost: LostError) -> Result<(), RequestError> {
+        // Before anything was numbered nobody knows where to go on.
         let Some(seq) = self.seq.filter(|_| self.losses < MOST_LOSSES) else {
             return Err(RequestError::NoAnswer(lost));
         };
@@ -119,6 +121,7 @@ impl Events {
     fn fresh(&mut self, received: Received) -> Option<Received> {
         if let Some(Line::Live { seq, .. }) = &received.line {
             self.seq = self.seq.max(Some(*seq));
+            // For whoever listens the stream never broke: it is live once.
             return (!self.resumed).then_some(received);
         }
         let seq = again::seq_of(&received);

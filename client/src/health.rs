@@ -283,6 +283,7 @@ async fn reach(
             }
             Err(failed) => Some(failed),
         };
+        // A daemon has the lock before it listens.
         let starting = endpoint.lock().is_coming() || endpoint.lock() == Lock::Running;
         match failed {
             Some(ref failed) if !matches!(failed.fact, Fact::BacklogFull) => {
@@ -294,6 +295,8 @@ async fn reach(
             _ => {}
         }
         if Instant::now() + PAUSE >= until {
+            // Only at the end: one that starts, or makes its socket anew, has none for a moment
+            // either.
             let nowhere = failed.is_some_and(|failed| failed.fact == Fact::NoSocket);
             let lost = nowhere && matches!(endpoint.lock(), Lock::Running);
             let lost = endpoint.holder().filter(|_| lost);

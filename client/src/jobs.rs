@@ -147,6 +147,7 @@ impl Client {
             Wait::Any => order.len().max(1),
         };
         let mut results = BTreeMap::new();
+        // One after the other: all of them are waited for anyhow.
         for part in order.chunks(part) {
             self.collect_part(part, until, wait, &mut results).await?;
         }

@@ -40,6 +40,7 @@ impl Text {
 }
 
 fn escaped(text: &str) -> String {
+    // The backslash first: those that come with the others are no part of the text.
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
@@ -50,6 +51,7 @@ struct Seconds(u64);
 
 impl Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A float would lose the last digits of a sum that has grown large.
         write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
     }
 }

@@ -42,6 +42,7 @@ impl OneShot {
             .args(["--stdio", "--fallback-reason", reason.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // It says itself why it can't serve, to whoever started us.
             .stderr(Stdio::inherit())
             // The terminal's Ctrl-C is ours: it reaches the turn as an `abort`.
             .process_group(0)
@@ -81,6 +82,7 @@ pub fn program() -> PathBuf {
 /// Another program of this installation: next to this one, else the first on `PATH`.
 #[must_use]
 pub fn sibling(name: &str) -> PathBuf {
+    // A link to this program has nothing beside it.
     let exe = std::env::current_exe().and_then(std::fs::canonicalize);
     let beside = exe.ok().and_then(|exe| Some(exe.parent()?.join(name)));
     let path = std::env::var_os("PATH").unwrap_or_default();

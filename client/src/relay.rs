@@ -162,6 +162,8 @@ async fn up(
                     }
                     Ok(mut line) => {
                         note_asked(&line, asked);
+                        // Noted before it is written: part of it may have left when the daemon
+                        // goes.
                         line.push(b'\n');
                         // A daemon that is gone shows when it is read.
                         let _gone = writer.write_all(&line).await;
@@ -183,6 +185,7 @@ async fn up(
             let _gone = write_line(&mut *output.lock().await, refusal.as_bytes()).await;
         }
         Some(Ok(rest)) => {
+            // Its newline is missing here as it was there: the end of the input ends the line, too.
             note_asked(&rest, asked);
             let _gone = writer.write_all(&rest).await;
         }

@@ -310,6 +310,7 @@ fn ended(target: &Target, code: Option<i32>, said: &str) -> RemoteError {
                 hint,
             )
         }
+        // A shell says so of what it may not run or can't find (POSIX, 2.8.2).
         Some(126 | 127) => {
             let hint = "install it there, on the `PATH` of shells that aren't logins, such as in /usr/local/bin";
             let error = format!("`{target}` can't run `agentctl`{tail}");
@@ -379,6 +380,7 @@ pub(crate) fn carried(send: &Send) -> io::Result<Send> {
         };
         let failed = |why: io::Error| io::Error::new(why.kind(), format!("`{path}`: {why}"));
         let metadata = std::fs::metadata(&path).map_err(failed)?;
+        // A pipe or a device might never end.
         if !metadata.is_file() || metadata.len() > MAX_ATTACHED {
             let error = format!("`{path}`: expected a regular file of at most 5 MiB");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));

@@ -107,6 +107,7 @@ impl SendOnly {
 
     /// Is it a directory within one of those allowed, links followed?
     fn is_within(&self, cwd: &Path) -> bool {
+        // Both anew each time: links may lead elsewhere by now.
         let Ok(real) = cwd.canonicalize() else {
             return false;
         };

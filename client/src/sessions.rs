@@ -218,6 +218,7 @@ impl Client {
                 }
             }
             match next {
+                // Not without anything new: it would be asked for ever.
                 Some(_) if text.len() > before => asked.after = next,
                 _ => return Ok(text),
             }

@@ -45,6 +45,7 @@ pub fn serve_on() {
 fn disarm(signal: Signal) {
     let action = SigAction::new(
         SigHandler::Handler(nothing),
+        // Or a call that waits would fail with EINTR, as if the signal meant something.
         SaFlags::SA_RESTART,
         SigSet::empty(),
     );
@@ -79,6 +80,7 @@ impl Stops {
             SignalKind::quit(),
             SignalKind::from_raw(libc::SIGXCPU),
         ];
+        // Asked before the handler is there, which would take the place of what was ignored.
         if !is_hangup_ignored() {
             kinds.push(SignalKind::hangup());
         }

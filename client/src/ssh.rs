@@ -70,6 +70,8 @@ impl Target {
         command.args(["-o", "RemoteCommand=none", "-o", "PermitLocalCommand=no"]);
         // A program that forwards speech may have an ssh key for just that.
         if let Some(file) = ssh_key_file() {
+            // Only that one: an agent's keys would be tried first, and one of them may do more
+            // there.
             command.args(["-o", "IdentitiesOnly=yes", "-i"]).arg(file);
         }
         if let Some(port) = self.port {
@@ -85,6 +87,8 @@ impl Target {
     #[must_use]
     pub fn run(&self, fixed: &'static str) -> Command {
         let mut command = self.ssh();
+        // Forwardings of the user's configuration would be made by each call, and fail from the
+        // second on.
         command.args(["-o", "ClearAllForwardings=yes", "--"]);
         command.args([self.host.as_str(), fixed]);
         command
@@ -96,7 +100,10 @@ impl Target {
     pub fn forward(&self, local: &str, remote: &str) -> Command {
         let mut command = self.ssh();
         command.args(["-o", "ControlMaster=no", "-o", "ControlPath=none"]);
+        // Or it would stay, connected and of no use.
         command.args(["-o", "ExitOnForwardFailure=yes"]);
+        // For this user only, and what is there already stays, whatever the user's configuration
+        // says.
         command.args(["-o", "StreamLocalBindMask=0177"]);
         command.args(["-o", "StreamLocalBindUnlink=no"]);
         command.arg("-L").arg(format!("{local}:{remote}"));

@@ -74,6 +74,7 @@ fn read_as(path: &Path) -> Result<(FileIdentity, String), TokenError> {
     };
     let opened = OpenOptions::new()
         .read(true)
+        // A link may lead to a file of anybody's; a pipe would wait for somebody to write.
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
         .open(path);
     let file = opened.map_err(failed)?;
@@ -87,6 +88,7 @@ fn read_as(path: &Path) -> Result<(FileIdentity, String), TokenError> {
         return Err(unfit(format!("has the mode {mode:04o}, expected 0600")));
     }
     let mut text = String::new();
+    // With its newline, and one more, which shows that it is too long.
     let most = u64::try_from(LONGEST + 2).unwrap_or(u64::MAX);
     file.take(most).read_to_string(&mut text).map_err(failed)?;
     let token = text.trim_end_matches('\n');
@@ -120,6 +122,7 @@ impl FileIdentity {
     fn is_fresh(&self) -> bool {
         let seconds = u64::try_from(self.changed.0).unwrap_or(0);
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        // A time to come is of a clock that was set back: it may come once more.
         changed.elapsed().is_ok_and(|age| age < FRESH) || changed > SystemTime::now()
     }
 }
@@ -162,6 +165,7 @@ pub fn ensure(path: &Path) -> Result<String, TokenError> {
         found => return found,
     }
     let made = beside(path)?;
+    // Unlike a rename this takes nobody's place: who is second reads what the first one made.
     let linked = std::fs::hard_link(&made, path);
     let _left_over = std::fs::remove_file(&made);
     match linked {

@@ -179,6 +179,7 @@ impl<'a> Turn<'a> {
     /// # Errors
     /// When it isn't taken, fails, or its outcome isn't known.
     pub async fn run(self) -> Result<TurnResult, TurnError> {
+        // All lines but the last would be thrown away.
         let turn = self.set(|send| send.stream = Some(false));
         turn.stream().await?.result().await
     }

@@ -76,6 +76,8 @@ impl Client {
                 return Ok(None);
             }
             asked.before = next;
+            // This one adds nothing up; should a newer daemon follow it, its sums would lack what
+            // came so far.
             asked.by = None;
         }
     }
