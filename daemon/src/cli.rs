@@ -128,6 +128,7 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             // Every error names its source itself.
             let _closed = writeln!(std::io::stderr(), "error: {}", failure.error);
+            // What a start at once would meet again.
             if matches!(failure.code, HELD | UNWRITABLE | CONFIGURATION) {
                 manager::pause_before_the_next();
             }
@@ -235,6 +236,7 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
             return webhook::run(command, &paths).map_err(edit_failure);
         }
         Some(Command::Restore(args)) => return restore::run(&args, &paths),
+        // Before the configuration is read: that it can't be is one of the findings.
         Some(Command::Doctor(args)) => return examine(args, paths, own_directory),
         command => command,
     };

@@ -338,6 +338,7 @@ fn question(
         }
         head.extend(next);
     }
+    // Last, as reading may fail in the middle.
     let unread = number_of(channel)?;
     if unread != 0 {
         return Ok(Err(io::Error::from_raw_os_error(unread).into()));

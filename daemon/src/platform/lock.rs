@@ -160,6 +160,7 @@ impl Lock {
 #[must_use]
 pub fn holder(path: &Path) -> Option<Holder> {
     let file = File::open(path).ok()?;
+    // Shared: of two who look at once each would be taken for the holder.
     match file.try_lock_shared() {
         Ok(()) => None,
         Err(_held) => read(&file),

@@ -226,6 +226,7 @@ impl Sender {
 
 /// Where a process comes from: looked up, unless it is known.
 async fn descent(peer: PeerProcess, known: &OnceLock<Descent>) -> Result<Descent, Rejected> {
+    // Of its own: whoever waits for a file that hangs keeps nobody's descent from being known.
     static PLACES: Semaphore = Semaphore::const_new(READERS);
     if let Some(known) = known.get() {
         return Ok(known.clone());
@@ -304,6 +305,7 @@ fn later(versions: Arc<Versions>) -> Later {
 fn of_sends<'a>(endpoints: &Path, sends: impl IntoIterator<Item = &'a request::Send>) -> Known {
     let (mut directories, mut urls) = (BTreeSet::new(), Vec::new());
     for send in sends {
+        // With both, only the first counts.
         directories.extend(send.cwd.as_ref().or(send.cwd_if_new.as_ref()).cloned());
         urls.extend(send.callback.as_ref().map(|callback| callback.url.clone()));
     }
@@ -332,6 +334,7 @@ async fn refused(file: PathBuf, urls: Vec<String>) -> BTreeMap<String, Rejected>
     let (read, asked) = (file.clone(), urls.clone());
     let refused =
         beside(move || config::refused_callbacks(&read, asked.iter().map(String::as_str)));
+    // Better refused than told to somebody who may be no endpoint any more.
     refused.await.unwrap_or_else(|| {
         let refused = Rejected::new(Code::UnknownWebhook, silent(&file));
         let all = urls.into_iter().map(|url| (url, refused.clone()));

@@ -98,6 +98,7 @@ fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<Room> {
         if sessions(conn, after, page)? == Room::Full {
             return Ok(Room::Full);
         }
+        // The first job has the number 1.
         page.cursor = Cursor::Job { job: 0, given: 0 };
     }
     let Cursor::Job { job, given } = page.cursor else {

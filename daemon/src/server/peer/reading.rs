@@ -58,6 +58,7 @@ impl Reading {
                 Err(rejected) => return refused(rejected),
             };
             let reading = tokio::task::spawn_blocking(move || {
+                // The thread's, as long as it takes: whoever waits may have left.
                 let _place = place;
                 let request = attach::read(&mut decoded).map(|contents| {
                     facts.contents = contents;
