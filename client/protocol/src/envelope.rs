@@ -87,7 +87,7 @@ pub struct Envelope<'a> {
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct EnvelopeHead<'a> {
     #[serde(borrow, default, rename = "type")]
     kind: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -132,7 +132,7 @@ impl<'a> Envelope<'a> {
             let hint = r#"send one object per line, such as {"prompt":"hi"}"#;
             return Err((None, Rejected::new(Code::NotAnObject, error).hint(hint)));
         }
-        let head: Head<'a> = serde_json::from_str(text).map_err(|why| {
+        let head: EnvelopeHead<'a> = serde_json::from_str(text).map_err(|why| {
             (
                 None,
                 Rejected::new(Code::BadJson, format!("not JSON: {why}")),

@@ -35,7 +35,7 @@ pub fn check(text: &str) -> Result<(), NotStrict> {
         return Err(NotStrict(why.to_owned()));
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    Level(0)
+    Depth(0)
         .deserialize(&mut deserializer)
         .and_then(|()| deserializer.end())
         .map_err(|error| NotStrict(error.to_string()))
@@ -47,9 +47,9 @@ pub fn check(text: &str) -> Result<(), NotStrict> {
 pub(crate) struct Key<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 #[derive(Clone, Copy)]
-struct Level(usize);
+struct Depth(usize);
 
-impl Level {
+impl Depth {
     fn deeper<E: Error>(self) -> Result<Self, E> {
         // Before serde_json's own limit, which is 128.
         if self.0 == MAX_DEPTH {
@@ -61,7 +61,7 @@ impl Level {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Level {
+impl<'de> DeserializeSeed<'de> for Depth {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -69,7 +69,7 @@ impl<'de> DeserializeSeed<'de> for Level {
     }
 }
 
-impl<'de> Visitor<'de> for Level {
+impl<'de> Visitor<'de> for Depth {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
