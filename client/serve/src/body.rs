@@ -26,7 +26,7 @@ const RESERVED: usize = 64 * 1024;
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Text of a body, for as long as its room is taken.
-pub(crate) struct Text<'a> {
+pub(crate) struct BodyText<'a> {
     pub(crate) text: String,
     _room: SemaphorePermit<'a>,
 }
@@ -36,7 +36,7 @@ pub(crate) async fn read<'a>(
     headers: &HeaderMap,
     body: Body,
     room: &'a Semaphore,
-) -> Result<Text<'a>, Problem> {
+) -> Result<BodyText<'a>, Problem> {
     let said = headers.get(header::CONTENT_LENGTH);
     let said = said.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let most = match said {
@@ -61,7 +61,7 @@ pub(crate) async fn read<'a>(
     })?;
     // Of two fields of one name, what is in front of us may have looked at the other one.
     strict::check(&text).map_err(|why| Problem::of(Code::BadJson, format!("not JSON: {why}")))?;
-    Ok(Text { text, _room: room })
+    Ok(BodyText { text, _room: room })
 }
 
 /// All bytes of a body, and the room that they take. Room is taken for what came, not for what was

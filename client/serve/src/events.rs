@@ -45,7 +45,7 @@ fn cursor(headers: &HeaderMap) -> Result<(u64, Option<String>), Problem> {
     Ok((seq, epoch))
 }
 
-struct Reading {
+struct EventReading {
     app: Arc<App>,
     events: Events,
     epoch: String,
@@ -92,7 +92,7 @@ pub(crate) async fn events(
     signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first one would come at once.
     signs.reset();
-    let reading = Reading {
+    let reading = EventReading {
         app,
         events,
         epoch,
@@ -112,7 +112,7 @@ pub(crate) async fn events(
     Ok((headers, body).into_response())
 }
 
-impl Reading {
+impl EventReading {
     /// The next piece of the stream; an error cuts it off, so that nobody takes it for whole.
     async fn next(&mut self) -> Option<Result<Bytes, RequestError>> {
         if self.over {

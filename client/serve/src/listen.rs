@@ -28,7 +28,7 @@ use crate::app::App;
 use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
 use crate::peer::{Peer, Peers};
-use crate::places::{CONNECTIONS, Permit, Places, Room};
+use crate::places::{CONNECTIONS, Permit, Places, RoomFound};
 use crate::problem::Problem;
 
 /// Connections at once that are only told that there are too many.
@@ -55,7 +55,7 @@ pub(crate) const PATIENCE: Patience = Patience {
 };
 
 /// What each connection needs.
-struct Server {
+struct Serving {
     patience: Patience,
     app: Arc<App>,
     router: Router,
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
     router: Router,
     log: Arc<Log>,
 ) {
-    let server = Arc::new(Server {
+    let server = Arc::new(Serving {
         patience,
         app,
         router,
@@ -96,7 +96,7 @@ pub(crate) async fn serve(
         let peer = here.map_or(Peer::Host(there.ip()), |here| peers.who(there, here));
         if let Some((place, room)) = places.take(peer) {
             tracker.spawn(connection(Arc::clone(&server), stream, place));
-            if room == Room::Made {
+            if room == RoomFound::Made {
                 // Whoever has asked already is heard before more come and it would have to leave.
                 yield_now().await;
             }
@@ -114,7 +114,7 @@ pub(crate) async fn serve(
     server.log.finish();
 }
 
-async fn connection(server: Arc<Server>, mut stream: TcpStream, place: Permit) {
+async fn connection(server: Arc<Serving>, mut stream: TcpStream, place: Permit) {
     prepare(&stream, server.patience);
     let mut stopping = server.app.stopping.clone();
     let read = tokio::select! {
@@ -144,7 +144,7 @@ async fn connection(server: Arc<Server>, mut stream: TcpStream, place: Permit) {
 }
 
 /// Answers what a connection asks, which began with `head`.
-async fn requests(server: Arc<Server>, stream: TcpStream, head: Vec<u8>, place: Arc<Permit>) {
+async fn requests(server: Arc<Serving>, stream: TcpStream, head: Vec<u8>, place: Arc<Permit>) {
     let patience = server.patience;
     let mut stopping = server.app.stopping.clone();
     let (reads, writes) = stream.into_split();
@@ -184,7 +184,7 @@ fn prepare(stream: &TcpStream, patience: Patience) {
 }
 
 async fn answer(
-    server: Arc<Server>,
+    server: Arc<Serving>,
     place: Arc<Permit>,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {

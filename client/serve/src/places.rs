@@ -35,13 +35,13 @@ struct Table {
 #[derive(Debug)]
 struct Taken {
     peer: Peer,
-    stage: Stage,
+    stage: ConnectionStage,
     leave: Arc<Notify>,
 }
 
 /// What is known of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum ConnectionStage {
     /// It has not asked yet, or was refused: it may be closed to make room.
     Silent,
     /// It has asked.
@@ -65,30 +65,30 @@ impl Places {
     /// When places are short, the peer with the most silent connections gives one up, its oldest:
     /// so whoever opens thousands displaces its own. One that was displaced is told so, and counts
     /// no longer.
-    pub(crate) fn take(self: &Arc<Self>, peer: Peer) -> Option<(Permit, Room)> {
+    pub(crate) fn take(self: &Arc<Self>, peer: Peer) -> Option<(Permit, RoomFound)> {
         let mut table = self.table();
         let now = Instant::now();
         let is_known = table.is_known(peer, now);
         let strangers = table
             .taken
             .values()
-            .filter(|one| one.stage != Stage::Holder);
+            .filter(|one| one.stage != ConnectionStage::Holder);
         let is_free =
             table.taken.len() < CONNECTIONS && (is_known || strangers.count() < CONNECTIONS - KEPT);
-        let mut room = Room::Free;
+        let mut room = RoomFound::Free;
         if !is_free {
             let oldest = table.to_displace(peer, now)?;
             if let Some(taken) = table.taken.remove(&oldest) {
                 taken.leave.notify_one();
             }
-            room = Room::Made;
+            room = RoomFound::Made;
         }
         let number = table.next;
         table.next += 1;
         let leave = Arc::new(Notify::new());
         let taken = Taken {
             peer,
-            stage: Stage::Silent,
+            stage: ConnectionStage::Silent,
             leave: Arc::clone(&leave),
         };
         table.taken.insert(number, taken);
@@ -108,7 +108,7 @@ impl Places {
 
 /// How a place was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
+pub(crate) enum RoomFound {
     /// There was one.
     Free,
     /// Another connection had to leave.
@@ -127,7 +127,7 @@ impl Table {
     fn to_displace(&self, newcomer: Peer, now: Instant) -> Option<u64> {
         let mut peers: Vec<(Peer, u64, usize)> = Vec::new();
         let silent = self.taken.iter();
-        for (number, taken) in silent.filter(|(_, taken)| taken.stage == Stage::Silent) {
+        for (number, taken) in silent.filter(|(_, taken)| taken.stage == ConnectionStage::Silent) {
             match peers.iter_mut().find(|(peer, ..)| *peer == taken.peer) {
                 Some((.., count)) => *count += 1,
                 None => peers.push((taken.peer, *number, 1)),
@@ -148,13 +148,13 @@ impl Permit {
     /// It has asked: it stays until it is answered. One that was to leave just then is heard all the
     /// same, and is one more for as long as that takes.
     pub(crate) fn asked(&self) {
-        self.reach(&mut self.all.table(), Stage::Asked);
+        self.reach(&mut self.all.table(), ConnectionStage::Asked);
     }
 
     /// It has shown the token.
     pub(crate) fn shown(&self) {
         let mut table = self.all.table();
-        self.reach(&mut table, Stage::Holder);
+        self.reach(&mut table, ConnectionStage::Holder);
         table.known.retain(|(one, _)| *one != self.peer);
         if table.known.len() >= KNOWN {
             table.known.pop_front();
@@ -162,7 +162,7 @@ impl Permit {
         table.known.push_back((self.peer, Instant::now()));
     }
 
-    fn reach(&self, table: &mut Table, stage: Stage) {
+    fn reach(&self, table: &mut Table, stage: ConnectionStage) {
         let taken = Taken {
             peer: self.peer,
             stage,
@@ -232,12 +232,12 @@ mod tests {
         let own: Vec<Permit> = (0..KEPT - 1).map(|_| take(&places, OWNER)).collect();
         assert!(places.take(STRANGER).is_none());
         let (_another, room) = places.take(OWNER).expect("there is room");
-        assert_eq!(room, Room::Made);
+        assert_eq!(room, RoomFound::Made);
         assert!(own.first().is_some_and(is_displaced));
         drop(busy);
         assert_eq!(
             places.take(STRANGER).map(|(_, room)| room),
-            Some(Room::Free)
+            Some(RoomFound::Free)
         );
     }
 
