@@ -20,7 +20,7 @@ use crate::key;
 
 /// `dispatch` as it is written.
 #[derive(Serialize)]
-struct Dispatch<'a> {
+struct DispatchFields<'a> {
     jobs: &'a [Send],
 }
 
@@ -107,7 +107,7 @@ impl Client {
             Line::Dispatch { jobs, .. } => Some(jobs),
             _ => None,
         };
-        let fields = Dispatch { jobs: &jobs };
+        let fields = DispatchFields { jobs: &jobs };
         let answered = self
             .answer_again(RequestKind::Dispatch, &fields, take)
             .await;

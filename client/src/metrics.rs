@@ -9,11 +9,11 @@ use agentd_protocol::line::{Budget, DaemonState, MemoryFacts, StatusAnswer, Work
 
 /// A text under construction.
 #[derive(Default)]
-struct Text(String);
+struct MetricsText(String);
 
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
-impl Text {
+impl MetricsText {
     /// Begins a metric.
     fn metric(&mut self, name: &str, kind: &str, help: &str) {
         let _infallible = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -61,7 +61,7 @@ const UP: &str = "Whether the daemon answers.";
 /// When the daemon gives no status.
 #[must_use]
 pub fn down() -> String {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     text.single("agentd_up", "gauge", UP, 0);
     text.0
 }
@@ -69,7 +69,7 @@ pub fn down() -> String {
 /// A status.
 #[must_use]
 pub fn text(answer: &StatusAnswer) -> String {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     text.single("agentd_up", "gauge", UP, 1);
     daemon(&mut text, answer);
     turns(&mut text, answer);
@@ -78,7 +78,7 @@ pub fn text(answer: &StatusAnswer) -> String {
     text.0
 }
 
-fn daemon(text: &mut Text, answer: &StatusAnswer) {
+fn daemon(text: &mut MetricsText, answer: &StatusAnswer) {
     let daemon = &answer.daemon;
     text.metric("agentd_info", "gauge", "The daemon's version.");
     text.value("agentd_info", &[("version", &daemon.version)], 1);
@@ -105,7 +105,7 @@ fn daemon(text: &mut Text, answer: &StatusAnswer) {
     }
 }
 
-fn turns(text: &mut Text, answer: &StatusAnswer) {
+fn turns(text: &mut MetricsText, answer: &StatusAnswer) {
     let rpc = &answer.rpc;
     for (name, kind, help, value) in [
         (
@@ -188,7 +188,13 @@ fn turns(text: &mut Text, answer: &StatusAnswer) {
     }
 }
 
-fn quantiles(text: &mut Text, name: &str, labels: Labels<'_>, p50: Option<u64>, p95: Option<u64>) {
+fn quantiles(
+    text: &mut MetricsText,
+    name: &str,
+    labels: Labels<'_>,
+    p50: Option<u64>,
+    p95: Option<u64>,
+) {
     for (quantile, ms) in [("0.5", p50), ("0.95", p95)] {
         if let Some(ms) = ms {
             let labels = [labels, &[("quantile", quantile)]].concat();
@@ -197,7 +203,7 @@ fn quantiles(text: &mut Text, name: &str, labels: Labels<'_>, p50: Option<u64>, 
     }
 }
 
-fn store(text: &mut Text, answer: &StatusAnswer) {
+fn store(text: &mut MetricsText, answer: &StatusAnswer) {
     let store = &answer.store;
     for (name, help, value) in [
         ("agentd_store_jobs", "Jobs in the store.", store.jobs),
@@ -238,7 +244,7 @@ fn store(text: &mut Text, answer: &StatusAnswer) {
     }
 }
 
-fn workers(text: &mut Text, rows: &[WorkerRow]) {
+fn workers(text: &mut MetricsText, rows: &[WorkerRow]) {
     type Value = fn(&WorkerRow) -> u64;
     let metrics: [(&str, &str, &str, Value); 6] = [
         (
@@ -307,7 +313,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped_and_seconds_have_their_milliseconds() {
-        let mut text = Text::default();
+        let mut text = MetricsText::default();
         text.value("m", &[("a", "x\"y\\z\n"), ("b", "")], Seconds(1_002));
         assert_eq!(text.0, "m{a=\"x\\\"y\\\\z\\n\",b=\"\"} 1.002\n");
     }

@@ -54,7 +54,7 @@ pub struct Received {
 }
 
 #[derive(Default, Deserialize)]
-struct Head<'a> {
+struct LineHead<'a> {
     #[serde(default, rename = "type")]
     kind: String,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -71,7 +71,7 @@ impl Received {
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes).into_owned();
-        let head: Head<'_> = serde_json::from_str(&text).unwrap_or_default();
+        let head: LineHead<'_> = serde_json::from_str(&text).unwrap_or_default();
         let id = head.id.map(Id::from_raw);
         let kind = head.kind;
         let line = serde_json::from_str(&text).ok();
