@@ -89,7 +89,7 @@ pub(crate) struct ToolCall {
     /// Which tool.
     pub(crate) name: String,
     /// What with.
-    pub(crate) arguments: Arguments,
+    pub(crate) arguments: CallArguments,
     /// Proofs that belong to this call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) signatures: Vec<String>,
@@ -98,7 +98,7 @@ pub(crate) struct ToolCall {
 /// The arguments of a call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Arguments {
+pub(crate) enum CallArguments {
     /// A JSON object, as it should be.
     Object(Map<String, Value>),
     /// Anything else. It is never repaired and never run: the model hears that it was malformed.

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use super::{Boxed, FailedAt, Failure, ModelClient, Piece, Reply, Request};
 use crate::provider::Wire;
 use frames::Frames;
-use reply::Heard;
+use reply::HeardReply;
 
 /// A hosted model that hasn't even begun to answer by then isn't going to.
 const BEGINS_WITHIN: Duration = Duration::from_secs(120);
@@ -146,7 +146,7 @@ async fn listen(
     pieces: &mpsc::Sender<Piece>,
 ) -> Result<Reply, Failure> {
     let mut stream = pin!(stream);
-    let mut heard = Heard::default();
+    let mut heard = HeardReply::default();
     let frames = answer.frames;
     loop {
         let piece = match whole_frames(stream.as_mut(), answer).await? {

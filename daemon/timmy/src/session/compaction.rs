@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::history;
-use crate::message::{Arguments, Message};
+use crate::message::{CallArguments, Message};
 
 /// Tokens that are kept free for what is said next.
 const RESERVED: u64 = 16_384;
@@ -136,8 +136,10 @@ fn transcript(messages: &[Message]) -> String {
                 }
                 for call in &said.calls {
                     let arguments = match &call.arguments {
-                        Arguments::Object(map) => serde_json::to_string(map).unwrap_or_default(),
-                        Arguments::Malformed(text) => text.clone(),
+                        CallArguments::Object(map) => {
+                            serde_json::to_string(map).unwrap_or_default()
+                        }
+                        CallArguments::Malformed(text) => text.clone(),
                     };
                     let short = beginning(&arguments, MOST_OF_RESULT);
                     let _infallible = writeln!(text, "Agent uses {}: {short}\n", call.name);

@@ -3,7 +3,7 @@
 //! Owns the order of messages: every call has one result, behind its message; no two messages of
 //! the user stand side by side. Pure. Must not know where it is kept.
 
-use crate::message::{Arguments, Assistant, Attached, Message, ToolResult};
+use crate::message::{Assistant, Attached, CallArguments, Message, ToolResult};
 
 /// What the result of a call is when nobody knows.
 pub(crate) const UNKNOWN: &str = "interrupted: it is unknown whether it ran";
@@ -213,8 +213,8 @@ pub(crate) fn bytes(message: &Message) -> usize {
             let calls = said.calls.iter().map(|call| {
                 call.name.len()
                     + match &call.arguments {
-                        Arguments::Malformed(text) => text.len(),
-                        Arguments::Object(map) => {
+                        CallArguments::Malformed(text) => text.len(),
+                        CallArguments::Object(map) => {
                             serde_json::to_string(map).map_or(0, |text| text.len())
                         }
                     }

@@ -35,12 +35,12 @@ pub(super) enum Audience {
 
 /// Did a model say anything?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Heard {
+enum ModelSaid {
     Something,
     Nothing,
 }
 
-impl Heard {
+impl ModelSaid {
     /// With one piece more, which may be empty.
     const fn and(self, piece: &Piece) -> Self {
         match piece {
@@ -132,7 +132,7 @@ impl Turn<'_> {
         let started = env.wall_ms();
         let (result, heard) = self.listen(request, audience).await;
         let mut attempt = Attempt::new(&request.target, started, env.wall_ms());
-        if heard == Heard::Something {
+        if heard == ModelSaid::Something {
             // It counts, and unless it says how much, nobody knows.
             let target = &request.target;
             let nothing = Usage::default();
@@ -198,8 +198,8 @@ impl Turn<'_> {
         &mut self,
         request: &Request,
         audience: Audience,
-    ) -> (Option<Result<Reply, Box<Failure>>>, Heard) {
-        let mut heard = Heard::Nothing;
+    ) -> (Option<Result<Reply, Box<Failure>>>, ModelSaid) {
+        let mut heard = ModelSaid::Nothing;
         let (send, mut pieces) = mpsc::channel::<Piece>(PIECES);
         let result = {
             let mut asking = self.context.env.client().ask(request, &send);

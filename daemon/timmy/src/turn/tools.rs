@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::{Ending, Turn, TurnContext};
 use crate::failover::policy::Effects;
 use crate::line::Line;
-use crate::message::{Arguments, Message, ToolCall, ToolResult};
+use crate::message::{CallArguments, Message, ToolCall, ToolResult};
 use crate::model::{Boxed, ToolSpec};
 use crate::session::compaction::beginning;
 use crate::session::history::UNKNOWN;
@@ -84,8 +84,8 @@ impl Toolbox {
             )));
         };
         match &call.arguments {
-            Arguments::Object(arguments) => Ok(Ready { tool, arguments }),
-            Arguments::Malformed(text) => Err(ToolOutcome::failed(format!(
+            CallArguments::Object(arguments) => Ok(Ready { tool, arguments }),
+            CallArguments::Malformed(text) => Err(ToolOutcome::failed(format!(
                 "the arguments are not a JSON object, and nothing was run; found: {}; make the whole call again",
                 beginning(text, MOST_SHOWN)
             ))),
@@ -220,8 +220,8 @@ async fn run(
     line: &Line,
 ) -> ToolOutcome {
     let input = match &one.call.arguments {
-        Arguments::Object(map) => Value::Object(map.clone()),
-        Arguments::Malformed(text) => json!(beginning(text, MOST_SHOWN)),
+        CallArguments::Object(map) => Value::Object(map.clone()),
+        CallArguments::Malformed(text) => json!(beginning(text, MOST_SHOWN)),
     };
     let start = json!({
         "tool_call_id": one.id,

@@ -1,7 +1,7 @@
 //! Each row of the table, with errors as houses word them.
 
 use super::*;
-use crate::message::{Arguments, Assistant, ToolCall};
+use crate::message::{Assistant, CallArguments, ToolCall};
 use crate::model::{Usage, provider_error};
 use crate::provider::table;
 
@@ -449,7 +449,7 @@ fn reply(stop: Stop, text: &str, calls: bool) -> Reply {
     let call = ToolCall {
         id: "c".to_owned(),
         name: "read".to_owned(),
-        arguments: Arguments::Malformed(String::new()),
+        arguments: CallArguments::Malformed(String::new()),
         signatures: Vec::new(),
     };
     Reply {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::message::{Arguments, ToolCall};
+use crate::message::{CallArguments, ToolCall};
 
 /// More calls in one reply are no model's doing.
 const MOST_CALLS: usize = 256;
@@ -94,20 +94,20 @@ impl Calls {
 }
 
 /// Arguments as they were written: an object, or something that is never run.
-fn told(text: String) -> Arguments {
+fn told(text: String) -> CallArguments {
     match serde_json::from_str(&text) {
-        Ok(Value::Object(map)) => Arguments::Object(map),
-        _ => Arguments::Malformed(text),
+        Ok(Value::Object(map)) => CallArguments::Object(map),
+        _ => CallArguments::Malformed(text),
     }
 }
 
 /// Arguments that `genai` has read already: text is what it couldn't read, or text in quotes, and
 /// is not read once more.
-pub(super) fn read(value: Value) -> Arguments {
+pub(super) fn read(value: Value) -> CallArguments {
     match value {
-        Value::Object(map) => Arguments::Object(map),
-        Value::String(text) => Arguments::Malformed(text),
-        Value::Null => Arguments::Malformed(String::new()),
-        other => Arguments::Malformed(other.to_string()),
+        Value::Object(map) => CallArguments::Object(map),
+        Value::String(text) => CallArguments::Malformed(text),
+        Value::Null => CallArguments::Malformed(String::new()),
+        other => CallArguments::Malformed(other.to_string()),
     }
 }

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 use tokio_util::io::StreamReader;
 
 use super::frames::{Frames, MOST_BYTES};
-use super::reply::{self, Heard};
+use super::reply::{self, HeardReply};
 use super::{Patience, failure, request, thinking};
-use crate::message::{Arguments, Assistant, Message, ToolCall};
+use crate::message::{Assistant, CallArguments, Message, ToolCall};
 use crate::model::{Failure, Piece, Reply, Request, ToolSpec, Usage, known};
 use crate::provider::Wire;
 
@@ -50,7 +50,7 @@ pub(super) async fn ask(
     let bytes = response.bytes_stream().map_err(std::io::Error::other);
     let (mut answer, mut room) = (StreamReader::new(bytes), MOST_BYTES);
     let mut frames = Frames::new(Wire::Ollama);
-    let mut heard = Heard::default();
+    let mut heard = HeardReply::default();
     let mut calls = Vec::new();
     while let Some(line) = next(&mut answer, &mut room, patience).await? {
         let line: Value =
@@ -226,8 +226,8 @@ fn message(message: &Message) -> Option<Value> {
 /// A call as it was, except that arguments are an object.
 fn repeated(call: &ToolCall) -> Value {
     let arguments = match &call.arguments {
-        Arguments::Object(fields) => Value::Object(fields.clone()),
-        Arguments::Malformed(text) => json!({"malformed_arguments": text}),
+        CallArguments::Object(fields) => Value::Object(fields.clone()),
+        CallArguments::Malformed(text) => json!({"malformed_arguments": text}),
     };
     json!({"function": {"name": request::called(&call.name), "arguments": arguments}})
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::calls;
 use super::frames::Frames;
-use crate::message::{Arguments, Assistant, Thought, ToolCall};
+use crate::message::{Assistant, CallArguments, Thought, ToolCall};
 use crate::model::{FailedAt, Failure, Reply, Request, Stop, Usage};
 use crate::provider::Wire;
 use crate::session::compaction::beginning;
@@ -41,14 +41,14 @@ const FAILURES: &[&str] = &[
 
 /// What was heard so far.
 #[derive(Default, Debug)]
-pub(super) struct Heard {
+pub(super) struct HeardReply {
     pub(super) text: String,
     pub(super) thinking: String,
 }
 
 /// The reply, when the provider has come to an end.
 pub(super) fn whole(
-    heard: Heard,
+    heard: HeardReply,
     end: StreamEnd,
     frames: &mut Frames,
     wire: Wire,
@@ -108,7 +108,7 @@ pub(super) fn refused_before(frames: &mut Frames, request: &Request) -> Option<R
 
 /// The connection ended, and the provider never said that it was done.
 pub(super) fn cut_off(
-    heard: Heard,
+    heard: HeardReply,
     frames: &mut Frames,
     request: &Request,
 ) -> Result<Reply, Failure> {
@@ -167,7 +167,7 @@ fn stop(reason: Option<StopReason>, frames: &mut Frames) -> Result<Stop, Failure
 
 /// Thoughts and calls, in order.
 fn parts(
-    heard: &Heard,
+    heard: &HeardReply,
     content: Option<genai::chat::MessageContent>,
     frames: &mut Frames,
     wire: Wire,
@@ -241,10 +241,10 @@ fn parts(
 fn settle(calls: &mut [ToolCall], stop: &Stop) {
     let mut used: HashSet<String> = HashSet::new();
     for (at, call) in calls.iter_mut().enumerate() {
-        if matches!(&call.arguments, Arguments::Malformed(text) if text.trim().is_empty())
+        if matches!(&call.arguments, CallArguments::Malformed(text) if text.trim().is_empty())
             && !matches!(stop, Stop::MaxTokens | Stop::ContextFull)
         {
-            call.arguments = Arguments::Object(Map::new());
+            call.arguments = CallArguments::Object(Map::new());
         }
         if call.id.is_empty() {
             call.id = format!("call_{at}");

@@ -15,7 +15,7 @@ use genai::{Headers, ModelIden, ServiceTarget};
 use serde_json::{Map, Value, json};
 
 use super::thinking;
-use crate::message::{Arguments, Assistant, Attached, Message, Thought, ToolCall, ToolResult};
+use crate::message::{Assistant, Attached, CallArguments, Message, Thought, ToolCall, ToolResult};
 use crate::model::{FailedAt, Failure, Request, ToolSpec, known};
 use crate::provider::{Target, Wire};
 
@@ -429,8 +429,8 @@ pub(super) fn called(name: &str) -> String {
 /// A call as it was, except that no wire takes arguments that aren't an object.
 fn part(call: &ToolCall, id: String, is_own: bool) -> CallPart {
     let fn_arguments = match &call.arguments {
-        Arguments::Object(fields) => Value::Object(fields.clone()),
-        Arguments::Malformed(text) => json!({"malformed_arguments": text}),
+        CallArguments::Object(fields) => Value::Object(fields.clone()),
+        CallArguments::Malformed(text) => json!({"malformed_arguments": text}),
     };
     let signatures = Some(call.signatures.clone()).filter(|list| is_own && !list.is_empty());
     CallPart {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::config::OnRefusal;
 use crate::failover::Class;
-use crate::message::{Arguments, Assistant, Message, ToolCall};
+use crate::message::{Assistant, CallArguments, Message, ToolCall};
 use crate::model::{Boxed, Failure, ModelClient};
 use crate::provider::Target;
 use crate::send::{AgentEnv, Equipped, Planned, Refused};
@@ -264,7 +264,7 @@ async fn call_that_died_is_answered_and_not_rerun() {
         let call = ToolCall {
             id: "c1".to_owned(),
             name: "write".to_owned(),
-            arguments: Arguments::Object(serde_json::Map::new()),
+            arguments: CallArguments::Object(serde_json::Map::new()),
             signatures: Vec::new(),
         };
         let said = Assistant {

@@ -15,7 +15,7 @@ fn step(id: &str, size: usize) -> [Message; 2] {
     let call = ToolCall {
         id: id.to_owned(),
         name: "read".to_owned(),
-        arguments: Arguments::Object(Map::new()),
+        arguments: CallArguments::Object(Map::new()),
         signatures: Vec::new(),
     };
     [

@@ -11,7 +11,7 @@ fn calls(ids: &[&str]) -> Message {
     let call = |id: &&str| ToolCall {
         id: (*id).to_owned(),
         name: "read".to_owned(),
-        arguments: Arguments::Object(serde_json::Map::new()),
+        arguments: CallArguments::Object(serde_json::Map::new()),
         signatures: Vec::new(),
     };
     Message::Assistant(Assistant {

@@ -268,7 +268,7 @@ impl Bash {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let mut output = Output::new(&around.spill, &around.call);
-        let mut heard = Heard::new(stdout, around);
+        let mut heard = CommandOutput::new(stdout, around);
         let ended = tokio::select! {
             // The keeper has the output open until its end.
             _ = over(&mut keeper, &mut heard, &mut output) => CommandEnd::ByItself,
@@ -351,7 +351,7 @@ impl Bash {
 /// Waits for the keeper's end, and hears what comes meanwhile.
 async fn over(
     keeper: &mut Child,
-    heard: &mut Heard<'_>,
+    heard: &mut CommandOutput<'_>,
     output: &mut Output,
 ) -> io::Result<ExitStatus> {
     tokio::select! {
@@ -377,7 +377,7 @@ enum CommandEnd {
 }
 
 /// The output of a command, as it comes.
-struct Heard<'a> {
+struct CommandOutput<'a> {
     stdout: BufReader<ChildStdout>,
     around: &'a Surroundings,
     /// The beginning of a character whose end hasn't come yet.
@@ -386,7 +386,7 @@ struct Heard<'a> {
     left: usize,
 }
 
-impl<'a> Heard<'a> {
+impl<'a> CommandOutput<'a> {
     fn new(stdout: ChildStdout, around: &'a Surroundings) -> Self {
         Self {
             stdout: BufReader::with_capacity(PIECE, stdout),

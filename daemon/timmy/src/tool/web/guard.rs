@@ -14,7 +14,7 @@ const USUAL_PORTS: &[u16] = &[80, 443];
 
 /// What may be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reach {
+pub(super) enum WebReach {
     /// The public internet.
     Public,
     /// And this machine, where the servers of tests are. Not there in the product.
@@ -22,7 +22,7 @@ pub(super) enum Reach {
     AndLoopback,
 }
 
-impl Reach {
+impl WebReach {
     /// May this address be connected to?
     pub(super) fn check(self, address: IpAddr) -> Result<(), String> {
         #[cfg(test)]
@@ -67,7 +67,7 @@ pub(super) fn is_usual_port(url: &Url) -> bool {
 }
 
 /// Looks names up, and gives out addresses that were checked, or none.
-pub(super) struct Checked(pub(super) Reach);
+pub(super) struct Checked(pub(super) WebReach);
 
 impl Resolve for Checked {
     fn resolve(&self, name: Name) -> Resolving {
@@ -102,7 +102,7 @@ mod tests {
             ("169.254.169.254", false),
             ("::ffff:169.254.169.254", false),
         ] {
-            let checked = Reach::Public.check(address.parse().unwrap());
+            let checked = WebReach::Public.check(address.parse().unwrap());
             assert_eq!(checked.is_ok(), expected, "{address}");
         }
     }
@@ -127,11 +127,11 @@ mod tests {
             "data:text/plain,x",
             "unix:/run/x.sock",
         ] {
-            let checked = Url::parse(refused).map(|url| Reach::Public.check_url(&url));
+            let checked = Url::parse(refused).map(|url| WebReach::Public.check_url(&url));
             assert!(!matches!(checked, Ok(Ok(()))), "{refused}");
         }
         let url = Url::parse("https://example.com:8443/a?b#c").unwrap();
-        assert_eq!(Reach::Public.check_url(&url), Ok(()));
+        assert_eq!(WebReach::Public.check_url(&url), Ok(()));
         assert!(!is_usual_port(&url));
         assert!(is_usual_port(&Url::parse("http://example.com/").unwrap()));
     }

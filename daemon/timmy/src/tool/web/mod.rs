@@ -16,7 +16,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use serde_json::{Map, Value};
 
-use self::guard::{Checked, Reach};
+use self::guard::{Checked, WebReach};
 use super::output;
 use super::question::Question;
 use super::schema::{Arguments as _, arguments};
@@ -39,12 +39,12 @@ arguments! {
 
 /// The tools.
 pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(Fetch::new(Reach::Public))]
+    vec![Arc::new(Fetch::new(WebReach::Public))]
 }
 
 /// Fetches a page.
 struct Fetch {
-    reach: Reach,
+    reach: WebReach,
     /// Made when it's first needed: it reads the system's certificates.
     client: OnceLock<Client>,
 }
@@ -77,7 +77,7 @@ impl Tool for Fetch {
 }
 
 impl Fetch {
-    const fn new(reach: Reach) -> Self {
+    const fn new(reach: WebReach) -> Self {
         Self {
             reach,
             client: OnceLock::new(),

@@ -37,7 +37,7 @@ fn answer(stream: &mut TcpStream, head: &str, body: &[u8]) {
     let _gone = stream.write_all(body);
 }
 
-async fn fetch(place: &AllowedPath, reach: Reach, url: &str) -> ToolOutcome {
+async fn fetch(place: &AllowedPath, reach: WebReach, url: &str) -> ToolOutcome {
     let tools: Vec<Arc<dyn Tool>> = vec![Arc::new(Fetch::new(reach))];
     place.run(&tools, "fetch", json!({ "url": url })).await
 }
@@ -50,7 +50,7 @@ async fn a_page_is_told_as_a_strangers_text() {
     });
     let place = AllowedPath::new(Says::yes());
     let url = format!("http://{server}/a");
-    let page = fetch(&place, Reach::AndLoopback, &url).await;
+    let page = fetch(&place, WebReach::AndLoopback, &url).await;
     assert!(page.ok, "{}", page.output);
     assert!(
         page.output.starts_with(&format!("{url} answered 200 OK.")),
@@ -85,7 +85,7 @@ async fn this_machine_is_never_reached() {
         "file:///etc/passwd".to_owned(),
         "not a url".to_owned(),
     ] {
-        let refused = fetch(&place, Reach::Public, &url).await;
+        let refused = fetch(&place, WebReach::Public, &url).await;
         assert!(
             !refused.ok && !refused.output.contains("S3CRET"),
             "{url}: {}",
@@ -126,7 +126,7 @@ async fn hops_are_few_and_each_is_checked() {
     ] {
         let refused = fetch(
             &place,
-            Reach::AndLoopback,
+            WebReach::AndLoopback,
             &format!("http://{server}/{path}"),
         )
         .await;
@@ -136,7 +136,12 @@ async fn hops_are_few_and_each_is_checked() {
             refused.output
         );
     }
-    let page = fetch(&place, Reach::AndLoopback, &format!("http://{server}/once")).await;
+    let page = fetch(
+        &place,
+        WebReach::AndLoopback,
+        &format!("http://{server}/once"),
+    )
+    .await;
     assert!(
         page.ok && page.output.contains("/page answered 200 OK"),
         "{}",
@@ -149,7 +154,7 @@ async fn an_odd_port_needs_leave() {
     let server = serve(|_, stream| answer(stream, "200 OK", b"text"));
     let place = AllowedPath::new(Says::no());
     let url = format!("http://{server}/");
-    let refused = fetch(&place, Reach::AndLoopback, &url).await;
+    let refused = fetch(&place, WebReach::AndLoopback, &url).await;
     assert!(
         !refused.ok && refused.output.contains("nobody is there"),
         "{}",
@@ -172,7 +177,12 @@ async fn page_too_long_is_cut_and_binary_refused() {
         _ => answer(stream, "200 OK\r\nContent-Type: image/png", b"\x89PNG"),
     });
     let place = AllowedPath::new(Says::yes());
-    let long = fetch(&place, Reach::AndLoopback, &format!("http://{server}/long")).await;
+    let long = fetch(
+        &place,
+        WebReach::AndLoopback,
+        &format!("http://{server}/long"),
+    )
+    .await;
     assert!(
         long.truncated && long.output.len() < 52_000,
         "{}",
@@ -182,7 +192,7 @@ async fn page_too_long_is_cut_and_binary_refused() {
     assert!(long.output.contains("all 2097152 bytes are in"));
     let image = fetch(
         &place,
-        Reach::AndLoopback,
+        WebReach::AndLoopback,
         &format!("http://{server}/image"),
     )
     .await;
@@ -193,7 +203,7 @@ async fn page_too_long_is_cut_and_binary_refused() {
     );
     let missing = fetch(
         &place,
-        Reach::AndLoopback,
+        WebReach::AndLoopback,
         &format!("http://{server}/missing"),
     )
     .await;
@@ -216,6 +226,6 @@ async fn page_that_never_comes_ends_with_the_turn() {
         tokio::task::yield_now().await;
         place.cancel.cancel();
     };
-    let (refused, ()) = tokio::join!(fetch(&place, Reach::AndLoopback, &url), cancel);
+    let (refused, ()) = tokio::join!(fetch(&place, WebReach::AndLoopback, &url), cancel);
     assert_eq!(refused, ToolOutcome::failed("cancelled".to_owned()));
 }

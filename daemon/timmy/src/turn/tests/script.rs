@@ -10,7 +10,7 @@ use tokio::sync::{Barrier, mpsc};
 use super::super::*;
 use crate::config::Price;
 use crate::line::OutgoingLine;
-use crate::message::{Arguments, ToolCall};
+use crate::message::{CallArguments, ToolCall};
 use crate::model::{Boxed, FailedAt, Piece, Request, ToolSpec, Usage};
 use crate::provider::{Key, Provider, Wire};
 use crate::session::Basis;
@@ -141,8 +141,8 @@ impl Models {
             id: own.map_or_else(|| format!("c{number}-{at}"), str::to_owned),
             name: (*name).to_owned(),
             arguments: match serde_json::from_str(arguments) {
-                Ok(Value::Object(map)) => Arguments::Object(map),
-                _ => Arguments::Malformed((*arguments).to_owned()),
+                Ok(Value::Object(map)) => CallArguments::Object(map),
+                _ => CallArguments::Malformed((*arguments).to_owned()),
             },
             signatures: Vec::new(),
         };

@@ -1,7 +1,7 @@
 //! What `genai` lacks, or gets wrong: a test for each gap, and its number in the name.
 
 use super::*;
-use crate::message::{Arguments, Assistant, Thought, ToolCall};
+use crate::message::{Assistant, CallArguments, Thought, ToolCall};
 use crate::model::{FailedAt, Stop};
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn g4_arguments_cut_short_stay_malformed() {
         let reply = ask(&says(&mock, wire, "[[cutargs]]")).await.unwrap();
         assert_eq!(reply.stop, Stop::MaxTokens, "{wire:?}");
         let arguments = &reply.message.calls[0].arguments;
-        let cut = Arguments::Malformed(r#"{"path": "/etc"#.to_owned());
+        let cut = CallArguments::Malformed(r#"{"path": "/etc"#.to_owned());
         assert_eq!(*arguments, cut, "{wire:?}");
     }
     let failure = ask(&says(&mock, Wire::Gemini, "[[cutargs]]"))
@@ -161,7 +161,7 @@ async fn g5_arguments_in_pieces_are_put_together_once() {
         let text = r#"[[use read {"path":"/a/long/path/in/pieces"}]]"#;
         let reply = ask(&says(&mock, wire, text)).await.unwrap();
         let expected = json!({"path": "/a/long/path/in/pieces"});
-        let expected = Arguments::Object(expected.as_object().unwrap().clone());
+        let expected = CallArguments::Object(expected.as_object().unwrap().clone());
         assert_eq!(reply.message.calls.len(), 1, "{wire:?}");
         assert_eq!(reply.message.calls[0].arguments, expected, "{wire:?}");
     }
@@ -212,7 +212,7 @@ async fn g8_reasoning_goes_back_to_houses_wanting_it() {
     let call = ToolCall {
         id: "call_1".to_owned(),
         name: "read".to_owned(),
-        arguments: Arguments::Object(serde_json::Map::new()),
+        arguments: CallArguments::Object(serde_json::Map::new()),
         signatures: Vec::new(),
     };
     for (wire, provider, expected) in [

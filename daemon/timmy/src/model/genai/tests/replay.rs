@@ -1,7 +1,7 @@
 //! What goes back of what a model thought, and to whom.
 
 use super::*;
-use crate::message::{Arguments, Assistant, Thought};
+use crate::message::{Assistant, CallArguments, Thought};
 
 /// One turn with a thought and a call, and the request after it.
 async fn second(mock: &MockModel, wire: Wire, same: bool) -> (Assistant, Value) {
@@ -127,7 +127,7 @@ async fn replay_of_a_bad_tool_name_respells_it() {
     let call = |name: &str| crate::message::ToolCall {
         id: format!("id-{}", name.len()),
         name: name.to_owned(),
-        arguments: Arguments::Object(serde_json::Map::new()),
+        arguments: CallArguments::Object(serde_json::Map::new()),
         signatures: Vec::new(),
     };
     let long = "x".repeat(80);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::message::{Arguments, Assistant, Attached, ToolCall};
+use crate::message::{Assistant, Attached, CallArguments, ToolCall};
 
 /// The body that is sent, without its conversation.
 async fn sent(mock: &MockModel, wire: Wire, name: &str, thinking: Option<Thinking>) -> Value {
@@ -134,7 +134,7 @@ async fn anthropic_is_told_what_to_keep() {
     );
 }
 
-fn call(id: &str, arguments: Arguments) -> ToolCall {
+fn call(id: &str, arguments: CallArguments) -> ToolCall {
     ToolCall {
         id: id.to_owned(),
         name: "read".to_owned(),
@@ -148,8 +148,8 @@ fn foreign(request: &mut Request) {
     for _ in 0..2 {
         request.messages.push(Message::Assistant(Assistant {
             calls: vec![
-                call("call#read#0", Arguments::Object(serde_json::Map::new())),
-                call("call#read#1", Arguments::Malformed("{\"a".to_owned())),
+                call("call#read#0", CallArguments::Object(serde_json::Map::new())),
+                call("call#read#1", CallArguments::Malformed("{\"a".to_owned())),
             ],
             provider: "gemini".to_owned(),
             model: "gemini-2.5-flash".to_owned(),

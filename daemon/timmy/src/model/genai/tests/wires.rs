@@ -1,7 +1,7 @@
 //! What every wire has to do alike.
 
 use super::*;
-use crate::message::Arguments;
+use crate::message::CallArguments;
 use crate::model::{FailedAt, Stop, Usage};
 
 #[tokio::test]
@@ -61,8 +61,8 @@ async fn calls_of_one_reply_return_on_each_wire() {
         let reply = ask(&request).await.unwrap();
         assert_eq!(reply.stop, Stop::ToolUse, "{wire:?}");
         let calls = &reply.message.calls;
-        let paths: Vec<&Arguments> = calls.iter().map(|call| &call.arguments).collect();
-        let path = |path| Arguments::Object(json!({"path": path}).as_object().unwrap().clone());
+        let paths: Vec<&CallArguments> = calls.iter().map(|call| &call.arguments).collect();
+        let path = |path| CallArguments::Object(json!({"path": path}).as_object().unwrap().clone());
         assert_eq!(paths, [&path("a"), &path("b")], "{wire:?}");
         assert_ne!(calls[0].id, calls[1].id, "{wire:?}");
 
