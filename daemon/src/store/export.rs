@@ -62,21 +62,21 @@ struct ExportPage {
 
 /// Does the page take more?
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum PageRoom {
     Left,
     Full,
 }
 
 impl ExportPage {
-    fn push(&mut self, row: &Value, cursor: Cursor) -> Room {
+    fn push(&mut self, row: &Value, cursor: Cursor) -> PageRoom {
         let row = row.to_string();
         if self.bytes + row.len() > PAGE && !self.rows.is_empty() {
-            return Room::Full;
+            return PageRoom::Full;
         }
         self.bytes += row.len() + 1;
         self.rows.push(row);
         self.cursor = cursor;
-        Room::Left
+        PageRoom::Left
     }
 }
 
@@ -88,24 +88,24 @@ pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> 
         cursor: Cursor::read(after),
     };
     let room = fill(conn, &mut page)?;
-    let next = (room == Room::Full).then(|| page.cursor.number().to_string());
+    let next = (room == PageRoom::Full).then(|| page.cursor.number().to_string());
     let line = Body::of_rows("export", "rows", &page.rows, next.as_deref());
     Ok(Loaded::Line(line))
 }
 
-fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<Room> {
+fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
     if let Cursor::Session(after) = page.cursor {
-        if sessions(conn, after, page)? == Room::Full {
-            return Ok(Room::Full);
+        if sessions(conn, after, page)? == PageRoom::Full {
+            return Ok(PageRoom::Full);
         }
         // The first job has the number 1.
         page.cursor = Cursor::Job { job: 0, given: 0 };
     }
     let Cursor::Job { job, given } = page.cursor else {
-        return Ok(Room::Left);
+        return Ok(PageRoom::Left);
     };
-    if job > 0 && one_job(conn, job, given, page)? == Room::Full {
-        return Ok(Room::Full);
+    if job > 0 && one_job(conn, job, given, page)? == PageRoom::Full {
+        return Ok(PageRoom::Full);
     }
     let mut last = job;
     loop {
@@ -114,11 +114,11 @@ fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<Room> {
             .query_row([last], |row| row.get(0))
             .optional()?;
         let Some(next) = next else {
-            return Ok(Room::Left);
+            return Ok(PageRoom::Left);
         };
         ascending(last, next)?;
-        if one_job(conn, next, 0, page)? == Room::Full {
-            return Ok(Room::Full);
+        if one_job(conn, next, 0, page)? == PageRoom::Full {
+            return Ok(PageRoom::Full);
         }
         last = next;
     }
@@ -135,7 +135,7 @@ fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
     Err(rusqlite::Error::SqliteFailure(code, Some(why)))
 }
 
-fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<Room> {
+fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
     let mut statement = conn.prepare_cached(
         "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
             created_at FROM sessions WHERE id > ?1 ORDER BY id",
@@ -164,11 +164,11 @@ fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::R
             "thinking": row.get::<_, Option<String>>(10)?,
             "created_at": rfc3339(row.get(11)?),
         });
-        if page.push(&session, Cursor::Session(id)) == Room::Full {
-            return Ok(Room::Full);
+        if page.push(&session, Cursor::Session(id)) == PageRoom::Full {
+            return Ok(PageRoom::Full);
         }
     }
-    Ok(Room::Left)
+    Ok(PageRoom::Left)
 }
 
 /// The objects of one job, of which the first ones are skipped.
@@ -185,10 +185,10 @@ impl Items<'_> {
         self.count < self.skip
     }
 
-    fn push(&mut self, row: &Value) -> Room {
+    fn push(&mut self, row: &Value) -> PageRoom {
         self.count += 1;
         if self.count <= self.skip {
-            return Room::Left;
+            return PageRoom::Left;
         }
         let cursor = Cursor::Job {
             job: self.job,
@@ -198,7 +198,7 @@ impl Items<'_> {
     }
 
     /// A long text in pieces, each with the members of `like`.
-    fn pieces(&mut self, text: &str, like: &Value) -> Room {
+    fn pieces(&mut self, text: &str, like: &Value) -> PageRoom {
         let mut from = 0;
         while from < text.len() {
             let (piece, _) = head(&text[from..], LONG);
@@ -206,17 +206,17 @@ impl Items<'_> {
             row["offset"] = json!(from);
             from += piece.len();
             row["text"] = json!(piece);
-            if self.push(&row) == Room::Full {
-                return Room::Full;
+            if self.push(&row) == PageRoom::Full {
+                return PageRoom::Full;
             }
         }
-        Room::Left
+        PageRoom::Left
     }
 
     /// What was too long to be a member.
-    fn long(&mut self, text: &str, of: &str, seq: Option<i64>) -> Room {
+    fn long(&mut self, text: &str, of: &str, seq: Option<i64>) -> PageRoom {
         if text.len() <= LONG {
-            return Room::Left;
+            return PageRoom::Left;
         }
         let job = JobId(nat(self.job));
         self.pieces(
@@ -231,7 +231,7 @@ fn one_job(
     job: i64,
     skip: u64,
     page: &mut ExportPage,
-) -> rusqlite::Result<Room> {
+) -> rusqlite::Result<PageRoom> {
     let mut items = Items {
         job,
         skip,
@@ -278,29 +278,29 @@ fn one_job(
         .optional()?;
     // It may have been pruned since the page before.
     let Some((object, request, last)) = known else {
-        return Ok(Room::Left);
+        return Ok(PageRoom::Left);
     };
     let room = items.push(&object);
-    if room == Room::Full
-        || items.long(&request, "request", None) == Room::Full
-        || items.long(&last, "final", None) == Room::Full
+    if room == PageRoom::Full
+        || items.long(&request, "request", None) == PageRoom::Full
+        || items.long(&last, "final", None) == PageRoom::Full
     {
-        return Ok(Room::Full);
+        return Ok(PageRoom::Full);
     }
-    if events(conn, &mut items)? == Room::Full {
-        return Ok(Room::Full);
+    if events(conn, &mut items)? == PageRoom::Full {
+        return Ok(PageRoom::Full);
     }
-    if said(conn, &mut items)? == Room::Full {
-        return Ok(Room::Full);
+    if said(conn, &mut items)? == PageRoom::Full {
+        return Ok(PageRoom::Full);
     }
-    if contents(conn, &mut items)? == Room::Full {
-        return Ok(Room::Full);
+    if contents(conn, &mut items)? == PageRoom::Full {
+        return Ok(PageRoom::Full);
     }
     delivery(conn, &mut items)
 }
 
 /// Who was told of the job's end, and what came of it.
-fn delivery(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+fn delivery(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<PageRoom> {
     let job = JobId(nat(items.job));
     let delivery = conn
         .prepare_cached(
@@ -322,10 +322,10 @@ fn delivery(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> 
             }))
         })
         .optional()?;
-    Ok(delivery.map_or(Room::Left, |delivery| items.push(&delivery)))
+    Ok(delivery.map_or(PageRoom::Left, |delivery| items.push(&delivery)))
 }
 
-fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<PageRoom> {
     let mut statement =
         conn.prepare_cached("SELECT seq, line FROM events WHERE job = ?1 ORDER BY seq")?;
     let mut rows = statement.query(params![items.job])?;
@@ -333,14 +333,16 @@ fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
         let (seq, line): (i64, &str) = (row.get(0)?, row.get_ref(1)?.as_str()?);
         let job = JobId(nat(items.job));
         let event = json!({ "kind": "event", "job": job, "seq": seq, "line": short(line) });
-        if items.push(&event) == Room::Full || items.long(line, "event", Some(seq)) == Room::Full {
-            return Ok(Room::Full);
+        if items.push(&event) == PageRoom::Full
+            || items.long(line, "event", Some(seq)) == PageRoom::Full
+        {
+            return Ok(PageRoom::Full);
         }
     }
-    Ok(Room::Left)
+    Ok(PageRoom::Left)
 }
 
-fn said(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+fn said(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<PageRoom> {
     let job = JobId(nat(items.job));
     for text in texts(conn, job)? {
         let of = match text.kind {
@@ -348,15 +350,15 @@ fn said(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
             TextKind::Thinking => "thinking",
         };
         let like = json!({ "kind": "message", "job": job, "message": text.message, "of": of });
-        if items.pieces(&text.text, &like) == Room::Full {
-            return Ok(Room::Full);
+        if items.pieces(&text.text, &like) == PageRoom::Full {
+            return Ok(PageRoom::Full);
         }
     }
-    Ok(Room::Left)
+    Ok(PageRoom::Left)
 }
 
 /// The attachments, each in pieces of base64 that can be put together.
-fn contents(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> {
+fn contents(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<PageRoom> {
     let job = items.job;
     let sizes: Vec<(i64, i64)> = conn
         .prepare_cached(
@@ -383,13 +385,13 @@ fn contents(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<Room> 
                     "offset": offset, "data": STANDARD.encode(content),
                 })
             };
-            if items.push(&row) == Room::Full {
-                return Ok(Room::Full);
+            if items.push(&row) == PageRoom::Full {
+                return Ok(PageRoom::Full);
             }
             offset += piece;
         }
     }
-    Ok(Room::Left)
+    Ok(PageRoom::Left)
 }
 
 /// A member of the object, unless it comes in pieces.

@@ -93,7 +93,7 @@ enum Next {
 
 /// A setting that the agent was asked for.
 #[derive(Debug)]
-struct Asked {
+struct PendingSetting {
     /// The request.
     id: u64,
     /// The turn that needs it: it may be cancelled meanwhile.
@@ -128,7 +128,7 @@ pub struct Acp {
     /// The thinking level that it began with, likewise.
     usual_thinking: Option<String>,
     /// A setting without an answer.
-    setting: Option<Asked>,
+    setting: Option<PendingSetting>,
     /// Did the agent repeat something of the session that it reopens?
     repeated: bool,
     /// The open session's id.
@@ -328,7 +328,7 @@ impl Acp {
 
     /// The agent took a setting, or didn't: then the turn that needs it can't begin.
     fn set(&mut self, record: &Object<'_>, out: &mut Out<'_>) {
-        let Some(Asked { turn, setting, .. }) = self.setting.take() else {
+        let Some(PendingSetting { turn, setting, .. }) = self.setting.take() else {
             return;
         };
         let Some(error) = record.object("error") else {
@@ -413,7 +413,7 @@ impl Wire for Acp {
             Ok(Some(setting)) => {
                 let (method, params) = setting.request(&session);
                 let id = self.request(method, &params, out);
-                self.setting = Some(Asked { id, turn, setting });
+                self.setting = Some(PendingSetting { id, turn, setting });
                 return Begin::NotYet;
             }
             Err(failure) => {

@@ -41,7 +41,7 @@ pub(in crate::adapter) struct Turn {
     message: bool,
     /// The agent's id of it, where it gives one.
     message_id: Option<String>,
-    calls: BTreeMap<String, Call>,
+    calls: BTreeMap<String, FollowedCall>,
     /// Was there ever no room for a call? Then one that isn't among them may have begun already.
     full: bool,
     /// What the session cost before, and costs now.
@@ -50,7 +50,7 @@ pub(in crate::adapter) struct Turn {
 
 /// A tool call that has not ended.
 #[derive(Debug, Default)]
-struct Call {
+struct FollowedCall {
     started: bool,
     title: Option<String>,
     kind: Option<String>,
@@ -117,7 +117,7 @@ impl Seen {
     }
 }
 
-impl Call {
+impl FollowedCall {
     /// Takes over what is said. A call that does not begin with it holds its input for later, if
     /// that is short.
     fn learn(&mut self, seen: &Seen, held: bool) {
@@ -230,7 +230,7 @@ impl Turn {
         // twice.
         self.full |= !known && !room;
         let followed = known || (room && (announced || !self.full));
-        let mut spare = Call::default();
+        let mut spare = FollowedCall::default();
         let call = match followed {
             true => self.calls.entry(name.clone()).or_default(),
             false => &mut spare,
@@ -312,7 +312,8 @@ impl Turn {
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let call = |call: &Call| call.output.len() + call.input.as_ref().map_or(0, String::len);
+        let call =
+            |call: &FollowedCall| call.output.len() + call.input.as_ref().map_or(0, String::len);
         self.calls.values().map(call).sum()
     }
 }

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use super::driver::{Begin, Driver, Out, Wire};
 use super::object::shows;
 use super::{Launch, TOO_LONG, ended};
-use questions::Questions;
+use questions::PermissionRequests;
 use steer::Compaction;
 use switch::Switch;
 use turn::Turn;
@@ -193,7 +193,7 @@ pub struct Claude {
     resumed: bool,
     /// Does it tell where our messages are? Then a turn begins when it says so.
     tells: bool,
-    questions: Questions,
+    questions: PermissionRequests,
     switch: Switch,
     /// US dollars since the process started.
     spent: f64,
@@ -213,7 +213,7 @@ impl Claude {
             named: None,
             resumed: spawn.resume.is_some(),
             tells: false,
-            questions: Questions::default(),
+            questions: PermissionRequests::default(),
             switch: Switch::new(spawn),
             spent: 0.0,
             is_flat: false,

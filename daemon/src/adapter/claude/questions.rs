@@ -36,7 +36,7 @@ const TELLING: &[&str] = &[
 
 /// Open requests by their id.
 #[derive(Default, Debug)]
-pub(super) struct Questions(BTreeMap<String, Open>);
+pub(super) struct PermissionRequests(BTreeMap<String, Open>);
 
 #[derive(Debug)]
 enum Open {
@@ -50,7 +50,7 @@ enum Open {
     },
 }
 
-impl Questions {
+impl PermissionRequests {
     /// The agent asks whether it may use a tool.
     pub(super) fn asked(
         &mut self,

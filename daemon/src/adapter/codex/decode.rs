@@ -14,7 +14,7 @@ use super::known::{NOTIFICATIONS, TOOLS};
 use super::requests::Refused;
 use super::steer::message_seen;
 use super::turn::{Turn, failed, failure, tokens};
-use super::{ACCOUNT, Asked, Codex, Thread, WARNING, WARNINGS, cut};
+use super::{ACCOUNT, Codex, OpenRequest, Thread, WARNING, WARNINGS, cut};
 use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 use crate::adapter::unknown::Unknown;
@@ -78,26 +78,26 @@ impl Codex {
         });
         let error = error.as_deref();
         match asked {
-            Asked::Initialize => match error {
+            OpenRequest::Initialize => match error {
                 None => {
                     out.put(&json!({"method": "initialized"}));
                     self.open(out);
                 }
                 Some(error) => self.unopened(error, out),
             },
-            Asked::Open => self.opened(line, error, out),
-            Asked::Probe => out.push(WorkerEvent::Ready(Traits::default())),
-            Asked::Turn(turn) => self.turn_answered(turn, line, error, out),
-            Asked::Steer(steer) => self.steer_answered(steer, error, out),
-            Asked::Compact => {
+            OpenRequest::Open => self.opened(line, error, out),
+            OpenRequest::Probe => out.push(WorkerEvent::Ready(Traits::default())),
+            OpenRequest::Turn(turn) => self.turn_answered(turn, line, error, out),
+            OpenRequest::Steer(steer) => self.steer_answered(steer, error, out),
+            OpenRequest::Compact => {
                 if let Some(error) = error {
                     self.compact_refused(error, out);
                 }
             }
-            Asked::Terminals => self.terminals_listed(line, out),
-            Asked::Terminate => self.terminated(error, out),
+            OpenRequest::Terminals => self.terminals_listed(line, out),
+            OpenRequest::Terminate => self.terminated(error, out),
             // The turn's own end follows, or came before.
-            Asked::Interrupt => {}
+            OpenRequest::Interrupt => {}
         }
     }
 

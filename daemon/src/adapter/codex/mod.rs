@@ -144,7 +144,7 @@ pub fn mark(marks: &[(&str, &str)], argv: &mut Vec<String>) {
 
 /// A request of ours without an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Asked {
+enum OpenRequest {
     Initialize,
     /// `thread/start` or `thread/resume`.
     Open,
@@ -184,7 +184,7 @@ pub struct Codex {
     driver: Driver<Self>,
     /// Number of the last request.
     last: u64,
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, OpenRequest>,
     thread: Thread,
     /// The thread to resume.
     resume: Option<String>,
@@ -226,7 +226,7 @@ impl Codex {
     }
 
     /// Writes a request.
-    fn request(&mut self, asked: Asked, method: &str, params: &Value, out: &mut Out<'_>) {
+    fn request(&mut self, asked: OpenRequest, method: &str, params: &Value, out: &mut Out<'_>) {
         self.last += 1;
         self.asked.insert(self.last, asked);
         out.put(&json!({"id": self.last, "method": method, "params": params}));
@@ -247,12 +247,12 @@ impl Codex {
                         "optOutNotificationMethods": UNWANTED,
                     },
                 });
-                self.request(Asked::Initialize, "initialize", &params, out);
+                self.request(OpenRequest::Initialize, "initialize", &params, out);
             }
             Thread::Opening => {}
             Thread::Open(_) | Thread::Failed(_) => {
                 // Any answer shows that it is there; this one costs nothing and changes nothing.
-                self.request(Asked::Probe, "thread/loaded/list", &json!({}), out);
+                self.request(OpenRequest::Probe, "thread/loaded/list", &json!({}), out);
             }
         }
     }
@@ -279,7 +279,7 @@ impl Codex {
             }
             None => "thread/start",
         };
-        self.request(Asked::Open, method, &params, out);
+        self.request(OpenRequest::Open, method, &params, out);
         // Another provider has a key of its own: whether somebody is logged in says nothing of it.
         if !self.pinned {
             // A look into its files: nothing goes over a network before a turn.
@@ -385,14 +385,14 @@ impl Wire for Codex {
         if let Some(thinking) = &prompt.thinking {
             params["effort"] = json!(effort(thinking));
         }
-        self.request(Asked::Turn(prompt.turn), "turn/start", &params, out);
+        self.request(OpenRequest::Turn(prompt.turn), "turn/start", &params, out);
         Begin::Begun(Turn::new(prompt.turn))
     }
 
     fn put_abort(&mut self, out: &mut Out<'_>) {
         if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
             let params = json!({"threadId": thread, "turnId": turn.native});
-            self.request(Asked::Interrupt, "turn/interrupt", &params, out);
+            self.request(OpenRequest::Interrupt, "turn/interrupt", &params, out);
         }
     }
 
@@ -405,7 +405,7 @@ impl Wire for Codex {
                 "clientUserMessageId": name,
                 "input": [{"type": "text", "text": text}],
             });
-            self.request(Asked::Steer(steer), "turn/steer", &params, out);
+            self.request(OpenRequest::Steer(steer), "turn/steer", &params, out);
         }
         Ok(name)
     }
@@ -424,7 +424,7 @@ impl Wire for Codex {
             return Err(Failure::new(Code::Unsupported, why));
         }
         let params = json!({"threadId": thread});
-        self.request(Asked::Compact, "thread/compact/start", &params, out);
+        self.request(OpenRequest::Compact, "thread/compact/start", &params, out);
         Ok(Compaction { turn: None })
     }
 }

@@ -8,7 +8,7 @@ use agentd_protocol::line::Stop;
 use serde_json::json;
 
 use super::turn::OPEN_CALLS;
-use super::{Asked, Codex, Thread};
+use super::{Codex, OpenRequest, Thread};
 use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
 
@@ -31,7 +31,7 @@ impl Codex {
             turn.ending = Some(Ending { result, left: None });
             let params = json!({"threadId": thread});
             self.request(
-                Asked::Terminals,
+                OpenRequest::Terminals,
                 "thread/backgroundTerminals/list",
                 &params,
                 out,
@@ -64,7 +64,7 @@ impl Codex {
         for process in processes {
             let params = json!({"threadId": thread, "processId": process});
             let method = "thread/backgroundTerminals/terminate";
-            self.request(Asked::Terminate, method, &params, out);
+            self.request(OpenRequest::Terminate, method, &params, out);
         }
         self.end_if_quiet(out);
     }

@@ -41,7 +41,7 @@ const SIGNS: Signs = Signs {
 
 /// A tool call that began and didn't end.
 #[derive(Debug)]
-struct Call {
+struct OpenCall {
     /// Bytes of output so far.
     told: u64,
     /// What it does, where the question about it doesn't say.
@@ -71,7 +71,7 @@ pub(in crate::adapter) struct Turn {
     pub(super) refusal: Option<String>,
     /// Codex ended the turn, and its commands are still to end.
     pub(super) ending: Option<Ending>,
-    calls: BTreeMap<String, Call>,
+    calls: BTreeMap<String, OpenCall>,
     usage: Option<Usage>,
 }
 
@@ -139,7 +139,7 @@ impl Turn {
         if self.calls.len() < OPEN_CALLS && call.len() <= CALL_ID {
             let about = shortened(about, ABOUT).into_owned();
             let told = 0;
-            let begun = Call {
+            let begun = OpenCall {
                 told,
                 about,
                 command,
@@ -215,7 +215,7 @@ impl Turn {
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let bytes = |(id, call): (&String, &Call)| id.len() + call.about.len();
+        let bytes = |(id, call): (&String, &OpenCall)| id.len() + call.about.len();
         self.calls.iter().map(bytes).sum()
     }
 }
