@@ -5,7 +5,7 @@
 //! (`ssh`), nor what is asked.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read as _};
 use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -379,13 +379,18 @@ pub(crate) fn carried(send: &Send) -> io::Result<Send> {
             continue;
         };
         let failed = |why: io::Error| io::Error::new(why.kind(), format!("`{path}`: {why}"));
-        let metadata = std::fs::metadata(&path).map_err(failed)?;
-        // A pipe or a device might never end.
-        if !metadata.is_file() || metadata.len() > MAX_ATTACHED {
+        let mut content = Vec::new();
+        // A pipe or a device might never end, and a file may grow while it is read.
+        let is_file = std::fs::metadata(&path).map_err(failed)?.is_file();
+        if is_file {
+            let file = std::fs::File::open(&path).map_err(failed)?;
+            let mut file = file.take(MAX_ATTACHED + 1);
+            file.read_to_end(&mut content).map_err(failed)?;
+        }
+        if !is_file || content.len() as u64 > MAX_ATTACHED {
             let error = format!("`{path}`: expected a regular file of at most 5 MiB");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        let content = std::fs::read(&path).map_err(failed)?;
         if attachment.mime.is_none() {
             // Of what can't be attached it is said there that it can't.
             let mime = type_of(&content).unwrap_or("application/octet-stream");

@@ -372,16 +372,27 @@ impl TurnStream<'_> {
         Err(TurnError::Strange(String::new()))
     }
 
+    /// Its job, when the answer that tells it came and nobody has read it yet.
+    fn accepted_as(&self) -> Option<JobId> {
+        let SendState::Open { first, .. } = &self.state else {
+            return None;
+        };
+        match first.as_ref()?.line.as_ref()? {
+            Line::Accepted(accepted) => Some(accepted.job),
+            _ => None,
+        }
+    }
+
     /// Asks for its end, which comes as its last line.
     ///
     /// # Errors
     /// When it can't be asked for.
     pub async fn abort(&mut self) -> Result<(), TurnError> {
         let abort = Abort {
-            job: self.job,
+            job: self.job.or_else(|| self.accepted_as()),
             ..Abort::default()
         };
-        let (Some(_), Some(client)) = (self.job, &mut self.client) else {
+        let (Some(_), Some(client)) = (abort.job, &mut self.client) else {
             return Ok(());
         };
         match client.request("abort", &abort).await {

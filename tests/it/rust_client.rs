@@ -154,6 +154,12 @@ fn stream_that_is_aborted_ends_as_cancelled() {
         stream.abort().await.unwrap();
         let end = stream.result().await.unwrap();
         assert_eq!(end.stop, agentd_client::protocol::line::Stop::Cancelled);
+        // Before anything of it was read, too.
+        let unread = agentd.turn("chaos: sleep-ms 600000").agent("chaos");
+        let mut unread = unread.stream().await.unwrap();
+        unread.abort().await.unwrap();
+        let end = unread.result().await.unwrap();
+        assert_eq!(end.stop, agentd_client::protocol::line::Stop::Cancelled);
         // What the abort was answered is nobody else's answer.
         assert_eq!(agentd.turn("next").run().await.unwrap().text(), "next");
     });

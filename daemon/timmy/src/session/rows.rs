@@ -213,7 +213,8 @@ pub(super) fn compact(
     )?;
     conn.execute(
         "UPDATE sessions SET summary = ?2, first = ?3, bytes =
-             (SELECT coalesce(sum(length(message)), 0) FROM messages WHERE session = ?1)
+             (SELECT coalesce(sum(length(CAST(message AS BLOB))), 0) FROM messages WHERE session = ?1)
+             + length(CAST(?2 AS BLOB))
          WHERE id = ?1",
         params![session, summary, number(first)],
     )?;

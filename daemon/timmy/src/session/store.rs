@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
@@ -270,10 +270,13 @@ impl Store {
                 let _gone = tell.send(committed.and(done));
             })
         });
-        let gone = || StoreError::Failed(self.directory.clone(), "its thread is gone".to_owned());
+        let failed = |why: &str| StoreError::Failed(self.directory.clone(), why.to_owned());
         self.used.store(true, Ordering::Relaxed);
-        self.work.try_send(work).map_err(|_| gone())?;
-        told.await.map_err(|_| gone())?
+        self.work.try_send(work).map_err(|refused| match refused {
+            TrySendError::Full(_) => failed("too much waits for its disk"),
+            TrySendError::Disconnected(_) => failed("its thread is gone"),
+        })?;
+        told.await.map_err(|_| failed("its thread is gone"))?
     }
 }
 

@@ -171,6 +171,21 @@ async fn store_forgets_the_longest_unused_beyond_its_room() {
 }
 
 #[tokio::test]
+async fn store_counts_bytes_of_what_was_summarised() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    for _ in 0..3 {
+        let mut session = create(&store).await;
+        let said = vec![user("a"), said(&"é".repeat(600))];
+        session.append(said).await.unwrap();
+        session.compact("é".repeat(200), 1).await.unwrap();
+    }
+    // Two take 1,200 bytes, 400 of a summary and what is around them, each.
+    let forgotten = store.forget(wall_ms(), UNUSED, 4000).await;
+    assert_eq!(forgotten, Ok(1));
+}
+
+#[tokio::test]
 async fn cooldowns_are_shared_and_end_with_an_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (one, other) = (store(&dir), store(&dir));

@@ -64,6 +64,7 @@ struct Matches {
     lines: u64,
     files: u64,
     most: usize,
+    most_of_a_file: usize,
 }
 
 impl Matches {
@@ -96,6 +97,12 @@ fn search(here: &Here, wanted: &Wanted) -> Result<ToolOutcome, String> {
         lines: 0,
         files: 0,
         most: limit.map_or(MOST_LINES, |limit| limit.min(MOST_LINES)),
+        // Where only names are shown, a file with many hits takes no more room than one with one.
+        most_of_a_file: if wanted.files_only == Some(true) {
+            1
+        } else {
+            usize::MAX
+        },
     });
     let note = match place.dir() {
         Ok(dir) => search_tree(here, wanted, (&dir, &matcher, &found))?,
@@ -177,7 +184,10 @@ fn lines_of(
     file: &std::fs::File,
     found: &Mutex<Matches>,
 ) -> io::Result<(Vec<Line>, u64)> {
-    let most = found.lock().unwrap_or_else(PoisonError::into_inner).most;
+    let most = {
+        let found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.most.min(found.most_of_a_file)
+    };
     let mut lines = Lines {
         kept: Vec::new(),
         all: 0,

@@ -350,6 +350,16 @@ async fn search_tells_first_lines_and_the_number() {
     assert_eq!(globbed.output, "a/c.rs\n1: needle two\n");
     let names = search(json!({ "pattern": "needle", "files_only": true })).await;
     assert_eq!(names.output, "a/c.rs\nb.txt\nz\n");
+    // A file with many hits takes no room of other names.
+    files.place.write("ws/a/a", "needle\n".repeat(3));
+    let three = json!({ "pattern": "needle", "files_only": true, "limit": 3 });
+    let three = search(three).await;
+    assert!(
+        three.output.starts_with("a/a\na/c.rs\nb.txt\n["),
+        "{}",
+        three.output
+    );
+    std::fs::remove_file(files.place.path("ws/a/a")).unwrap();
     let file = search(json!({ "pattern": "one", "path": "b.txt" })).await;
     assert_eq!(file.output, "b.txt\n2: needle one\n");
     let few = search(json!({ "pattern": "needle", "limit": 3 })).await;

@@ -11,6 +11,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use encoding_rs::Encoding;
 use reqwest::header::{CONTENT_TYPE, LOCATION};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
@@ -219,13 +220,18 @@ impl FetchedPage {
         kind.is_empty() || kind.starts_with("text/") || words.iter().any(|word| kind.contains(word))
     }
 
+    /// By its label, as browsers know it (<https://encoding.spec.whatwg.org/>); UTF-8 without one.
+    fn encoding(&self) -> &'static Encoding {
+        let label = self.kind.split(';').find_map(|part| {
+            let (name, label) = part.split_once('=')?;
+            (name.trim() == "charset").then(|| label.trim().trim_matches('"'))
+        });
+        let known = label.and_then(|label| Encoding::for_label(label.as_bytes()));
+        known.unwrap_or(encoding_rs::UTF_8)
+    }
+
     fn told(self, around: &Surroundings) -> ToolOutcome {
-        let is_latin = self.kind.contains("iso-8859-1") || self.kind.contains("windows-1252");
-        let text = if is_latin {
-            self.bytes.iter().map(|byte| char::from(*byte)).collect()
-        } else {
-            String::from_utf8_lossy(&self.bytes).into_owned()
-        };
+        let text = self.encoding().decode(&self.bytes).0.into_owned();
         let text = if self.kind.contains("html") {
             text::of(&text)
         } else {

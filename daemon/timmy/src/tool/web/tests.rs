@@ -72,6 +72,31 @@ async fn a_page_is_told_as_a_strangers_text() {
 }
 
 #[tokio::test]
+async fn page_is_read_in_its_encoding() {
+    let server = serve(|path, stream| {
+        let charset = path.trim_start_matches('/');
+        let (text, _, _) = Encoding::for_label(charset.as_bytes())
+            .unwrap_or(encoding_rs::UTF_8)
+            .encode("“5 €” 円");
+        let head = format!("200 OK\r\nContent-Type: text/plain; Charset=\"{charset}\"; x=y");
+        answer(stream, &head, &text);
+    });
+    let place = AllowedPath::new(Says::yes());
+    for (charset, text) in [
+        ("windows-1252", "“5 €” &#20870;"),
+        // As browsers do: the web's Latin-1 is the same.
+        ("iso-8859-1", "“5 €” &#20870;"),
+        ("gb18030", "“5 €” 円"),
+        ("utf-8", "“5 €” 円"),
+        ("nonsense", "“5 €” 円"),
+    ] {
+        let url = format!("http://{server}/{charset}");
+        let page = fetch(&place, WebReach::AndLoopback, &url).await;
+        assert!(page.output.contains(text), "{charset}: {}", page.output);
+    }
+}
+
+#[tokio::test]
 async fn this_machine_is_never_reached() {
     let server = serve(|_, stream| answer(stream, "200 OK", b"S3CRET"));
     let place = AllowedPath::new(Says::yes());
