@@ -86,7 +86,7 @@ fn attack(area: &str, place: fn() -> Place) {
     for row in rows(area) {
         if row.field("needs") == Some("root") && !nix::unistd::geteuid().is_root() {
             // Also where nothing may be missing: CI need not be root.
-            eprintln!("skipped: needs root: {}", row.name);
+            crate::support::skips::say(&format!("root for \"{}\"", row.name));
             continue;
         }
         let said = said(place(), &row);

@@ -86,7 +86,7 @@ fn attacks_by_an_agent_are_forbidden() {
 fn attacks_by_another_user_are_refused() {
     if !nix::unistd::geteuid().is_root() {
         // Also where nothing may be missing: CI need not be root.
-        return eprintln!("skipped: needs root");
+        return crate::support::skips::say("root");
     }
     let mut world = World::new("");
     let mode = |path: &Path, mode| {

@@ -108,7 +108,7 @@ fn c1_runtime_directory_is_repaired_or_refused() {
 #[test]
 fn c1_runtime_directory_of_another_user_is_refused() {
     if !nix::unistd::geteuid().is_root() {
-        return eprintln!("skipped: needs root");
+        return crate::support::skips::say("root");
     }
     let place = place();
     fs::create_dir_all(place.path("run/agentd")).unwrap();
@@ -207,7 +207,7 @@ fn c3_another_user_is_not_talked_to() {
     };
     if !nix::unistd::geteuid().is_root() {
         // Also where nothing may be missing: CI need not be root.
-        return eprintln!("skipped: needs root");
+        return crate::support::skips::say("root");
     }
     let nobody = |place: &Place| {
         let mut command = place.command(&setpriv);

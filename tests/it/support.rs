@@ -3,18 +3,19 @@
 //! Owns private directories and everything started in them: when a test ends, well or not, its
 //! processes are gone.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
+
+#[path = "../skips.rs"]
+pub mod skips;
 
 /// No single wait is longer, where the place has no other: a test that needs more is stuck.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -53,14 +54,7 @@ pub fn needs(program: &str) -> Option<PathBuf> {
 
 /// Says loudly, once per test, that it is skipped, or fails where nothing may be missing.
 pub fn skipped(needs: &str) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    // The harness gives each test a thread of its name.
-    let thread = std::thread::current();
-    let said = format!("skipped: needs {needs}: {}", thread.name().unwrap_or("?"));
-    if SAID.lock().unwrap().insert(said.clone()) {
-        // Past the harness, which hides what a passing test prints.
-        let _closed = writeln!(std::io::stderr(), "{said}");
-    }
+    skips::say(needs);
     assert!(
         std::env::var_os("AGENTD_TEST_NEEDS").is_none_or(|needs| needs != "all"),
         "CI must have {needs}"

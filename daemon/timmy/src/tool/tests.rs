@@ -152,11 +152,7 @@ pub(crate) fn has_sandbox() -> bool {
 
 /// Says loudly that this test needs something, or fails where nothing may be missing.
 pub(crate) fn skip(needs: &str) {
-    let thread = std::thread::current();
-    let name = thread.name().unwrap_or("?");
-    let said = format!("skipped: needs {needs}: {name}\n");
-    // Past the harness, which hides what a passing test prints.
-    let _closed = std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes());
+    crate::skips::say(needs);
     assert!(
         std::env::var_os("AGENTD_TEST_NEEDS").is_none_or(|needs| needs != "all"),
         "CI must have {needs}"

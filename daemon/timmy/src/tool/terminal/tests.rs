@@ -504,8 +504,7 @@ async fn command_has_no_sockets_without_leave() {
             ..terminal.rules.clone()
         },
     ) else {
-        eprintln!("skipped: needs python3");
-        return;
+        return crate::skips::say("python3");
     };
     let command = format!("{} probe.py", python.display());
     let without = terminal.run(json!({ "command": command })).await;

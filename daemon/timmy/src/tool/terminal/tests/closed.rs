@@ -159,7 +159,7 @@ async fn probed(terminal: &Terminal, probe: &str) -> Option<ToolOutcome> {
         ..terminal.rules.clone()
     };
     let Some(python) = sandbox::found("python3", &rules) else {
-        eprintln!("skipped: needs python3");
+        crate::skips::say("python3");
         return None;
     };
     let common = "import ctypes, errno, os, socket\n\
@@ -297,8 +297,7 @@ async fn secret_places_are_closed_and_git_works() {
     );
     at_home(&mut terminal);
     if sandbox::found("git", &terminal.rules).is_none() {
-        eprintln!("skipped: needs git");
-        return;
+        return crate::skips::say("git");
     }
     let work = "git init -q && echo x > a && git add a && git commit -qm one && \
         git log --format='%an <%ae> %D' && git config --list; cat ~/.gitconfig";
@@ -447,8 +446,7 @@ async fn cargo_works_unless_its_configuration_has_tokens() {
         terminal.place.write("user/.cargo/config.toml", config);
         at_home(&mut terminal);
         if sandbox::found("cargo", &terminal.rules).is_none() {
-            eprintln!("skipped: needs cargo");
-            return;
+            return crate::skips::say("cargo");
         }
         // Its toolchain is the one that builds this.
         let toolchain = std::env::var_os("RUSTUP_HOME").or_else(|| {

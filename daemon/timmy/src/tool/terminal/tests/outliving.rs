@@ -29,7 +29,7 @@ fn scripted(version: u8, script: &str) -> Option<(Terminal, String)> {
         ..terminal.rules.clone()
     };
     let Some(python) = sandbox::found("python3", &rules) else {
-        eprintln!("skipped: needs python3");
+        crate::skips::say("python3");
         return None;
     };
     terminal
@@ -197,7 +197,7 @@ async fn outliving_by_tracing_the_command_fails() {
         let arguments = json!({ "command": format!("exec {command}"), "timeout": 5 });
         let (done, said) = tokio::join!(terminal.run(arguments), is_ready(&terminal));
         if said != "traces\n" {
-            eprintln!("skipped: nothing may be traced here");
+            crate::skips::say("leave to trace processes");
         }
         assert!(!done.ok || said == "no\n", "{version}: {}", done.output);
         assert_eq!(in_workspace(&terminal), Vec::<PathBuf>::new(), "{version}");
