@@ -41,3 +41,8 @@ pub use client::{Attended, Client, ClientError, Options, Server};
 pub use fallback::Fallback;
 pub use ssh::Target;
 pub use turn::{Turn, TurnError, TurnResult, TurnStream};
+
+/// The Rust of the book, compiled as a reader of it would.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/src/programs.md")]
+struct Book;

@@ -348,3 +348,35 @@ fn said(command: &mut Command) -> anyhow::Result<String> {
 fn done(command: &mut Command) -> anyhow::Result<()> {
     said(command).map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dist_names_what_binstall_looks_for() {
+        let release = Release {
+            version: "1.2.3".to_owned(),
+            target: "x86_64-unknown-linux-gnu".to_owned(),
+            epoch: String::new(),
+            place: PathBuf::new(),
+        };
+        let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        let (_, table) = manifest
+            .split_once("[package.metadata.binstall]\n")
+            .unwrap();
+        let value = |key: &str| {
+            let line = table
+                .lines()
+                .find_map(|line| line.strip_prefix(key))
+                .unwrap();
+            let filled = line.trim_matches([' ', '=', '"']);
+            let filled = filled.replace("{ version }", &release.version);
+            filled.replace("{ target }", &release.target)
+        };
+        let name = release.name();
+        assert!(value("pkg-url").ends_with(&format!("/{name}.tar.gz")));
+        assert_eq!(value("bin-dir"), format!("{name}/bin/{{ bin }}"));
+        assert_eq!(value("pkg-fmt"), "tgz");
+    }
+}

@@ -15,6 +15,7 @@ mod dist;
 mod figures;
 mod house;
 mod msrv;
+mod record;
 mod sandbox;
 mod torture;
 
@@ -33,6 +34,7 @@ usage: cargo xtask TASK
   figures   measure a release build against controls; `--strict` fails on a miss
   house     count the lines of each crate, circles of files and names of types
   msrv      check that no dependency needs a newer Rust than the workspace says
+  record    run the commands of docs/recordings and draw what they print
   torture   kill everything and cut the power while clients work, and look what was lost:
             [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]";
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         "figures" => figures::run(&rest),
         "house" => house::run(),
         "msrv" => msrv::run(),
+        "record" => record::run(),
         "torture" => torture::run(&rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
