@@ -24,6 +24,7 @@ mod replay;
 pub mod request;
 pub mod request_table;
 pub mod rows;
+pub mod spoken;
 pub mod strict;
 pub mod sums;
 pub mod toolset;

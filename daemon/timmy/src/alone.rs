@@ -19,7 +19,7 @@ use crate::line::{Line, OutgoingLine};
 use crate::model::Boxed;
 use crate::send::{Agent, Conversation, Messages, ModelSelection, SendRequest, TurnControl};
 use crate::tool::{Approval, Asker};
-use crate::turn::asker::Nobody;
+use crate::turn::asker::{NOBODY, Nobody};
 use crate::turn::inbox::Inbox;
 use crate::{Args, CONFIG, ECHO, WAITING_LINES, echo};
 
@@ -208,12 +208,14 @@ impl Asker for Terminal {
                 write!(stderr, "{question}")?;
                 stderr.flush()?;
                 let mut line = String::new();
-                std::io::stdin().lock().read_line(&mut line)?;
-                Ok::<_, std::io::Error>(line)
+                let read = std::io::stdin().lock().read_line(&mut line)?;
+                Ok::<_, std::io::Error>((read > 0).then_some(line))
             });
             match answer.await {
-                Ok(Ok(line)) if matches!(line.trim(), "y" | "Y" | "yes") => Approval::Granted,
-                _ => Approval::Denied("denied by the user".to_owned()),
+                Ok(Ok(Some(line))) if matches!(line.trim(), "y" | "Y" | "yes") => Approval::Granted,
+                Ok(Ok(Some(_))) => Approval::Denied("denied by the user".to_owned()),
+                // Ctrl-D, or the terminal is gone: nobody said no.
+                _ => Approval::Denied(NOBODY.to_owned()),
             }
         })
     }

@@ -9,6 +9,7 @@ use agentd_protocol::line::{
 };
 use agentd_protocol::request::AfterFailure;
 use agentd_protocol::serde_json::Value;
+use agentd_protocol::spoken::span;
 use agentd_protocol::webhook::Callback;
 use agentd_protocol::{Body, Code, JobId, limits};
 
@@ -107,8 +108,8 @@ impl State {
         let Some(job) = self.jobs.get(&turn) else {
             return self.outbox.dangling(turn);
         };
-        let waited = self.now.mono.saturating_sub(job.accepted_at).as_secs();
-        let error = format!("the turn waited {waited} s and its time to wait is over");
+        let waited = span(self.now.mono.saturating_sub(job.accepted_at));
+        let error = format!("the turn waited {waited} and its time to wait is over");
         self.fail(turn, Failure::new(Code::Expired, error));
     }
 

@@ -130,8 +130,9 @@ impl State {
         let unfinished = self.sessions.get(&session).map_or(0, |known| known.jobs);
         // What is forgotten with a session must have been told to its end.
         if unfinished > 0 {
+            let turns = if unfinished == 1 { "turn" } else { "turns" };
             let error = format!(
-                "the session `{}` has {unfinished} unfinished turns",
+                "the session `{}` has {unfinished} unfinished {turns}",
                 named.session
             );
             let rejected = Rejected::new(Code::SessionBusy, error)

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use agentd_protocol::Code;
+use agentd_protocol::spoken::span;
 
 use crate::effect::StopStage;
 use crate::ids::{TurnId, WorkerId};
@@ -62,13 +63,13 @@ impl State {
         let name = self.agent_of(job.session);
         let kind = self.settings.agents.get(&name).map_or("", |one| one.kind);
         let since = job.clock.unwrap_or(self.now.mono);
-        let waited = self.now.mono.saturating_sub(since).as_secs_f64();
+        let waited = span(self.now.mono.saturating_sub(since));
         let slot = self.sessions.get(&job.session).and_then(|known| known.slot);
         let last = slot
             .and_then(|worker| self.pool.get(&worker)?.last_error.as_ref())
             .map_or_else(String::new, |why| format!("; the last one: {why}"));
         let error = format!(
-            "the process of agent `{name}` (kind `{kind}`) did not get ready within {waited:.1} s, \
+            "the process of agent `{name}` (kind `{kind}`) did not get ready within {waited}, \
              the turn's limit{last}"
         );
         let hint = format!(
@@ -92,21 +93,22 @@ impl State {
         let job = self.jobs.get(&turn);
         let times = job.and_then(|job| Some((job.clock?, job.said.started_at?)));
         let (since, began) = times.unwrap_or((self.now.mono, self.now.mono));
-        let seconds = |until: Duration, from: Duration| until.saturating_sub(from).as_secs_f64();
-        let (all, before) = (seconds(self.now.mono, since), seconds(began, since));
-        let before = if before < 0.1 {
+        let all = self.now.mono.saturating_sub(since);
+        let before = began.saturating_sub(since);
+        let before = if before < Duration::from_millis(100) {
             String::new()
         } else {
-            format!(" ({before:.1} s of them until its process was ready)")
+            format!(" ({} of it until its process was ready)", span(before))
         };
-        let limit = job.map_or(DEFAULT_TIMEOUT, allowed).as_secs_f64();
+        let limit = job.map_or(DEFAULT_TIMEOUT, allowed);
         // What does not stop when it is told to gets some time for it.
-        let late = if all - limit < 0.5 {
+        let late = if all.saturating_sub(limit) < Duration::from_millis(500) {
             String::new()
         } else {
-            format!("; until its agent had stopped it took {all:.1} s")
+            format!("; until its agent had stopped it took {}", span(all))
         };
-        format!("the turn reached its limit of {limit} s{before}, and was ended{late}")
+        let limit = span(limit);
+        format!("the turn reached its limit of {limit}{before}, and was ended{late}")
     }
 
     /// Ends processes of an agent that are on their way to be ready, when nobody waits for them.

@@ -17,6 +17,9 @@ use crate::tool::{Approval, Asker};
 
 /// What a tool hears when nobody is there.
 pub(crate) const NOBODY: &str = "denied: nobody is there who could allow it";
+/// What it hears of a no from elsewhere: with the daemon between, it isn't known whether a person
+/// said it, or nobody was there to ask.
+const NOT_ALLOWED: &str = "denied: the user did not allow it, or nobody was there to be asked";
 
 /// The questions of a process that are open.
 #[derive(Default, Debug)]
@@ -37,7 +40,7 @@ impl Questions {
         };
         let approval = match answer.approve {
             Some(true) => Approval::Granted,
-            _ => Approval::Denied("denied by the user".to_owned()),
+            _ => Approval::Denied(NOT_ALLOWED.to_owned()),
         };
         // The tool may have been cancelled.
         let _gone = waits.send(approval);
