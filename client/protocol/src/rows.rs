@@ -184,6 +184,10 @@ pub struct TurnRow {
     /// Open ones, of the turn in flight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<QuestionRow>,
+    /// The send as it was stored, to whoever asks for this one turn; `None` when it is too long for
+    /// that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Value>,
 }
 
 /// One message of a turn, or a piece of it.

@@ -27,6 +27,8 @@ const THINKING: usize = 16 * 1024;
 const MESSAGE: usize = 64;
 /// A final line longer than this is told without its longest members.
 const FINAL: usize = 128 * 1024;
+/// A request longer than this isn't told as it was stored.
+const REQUEST: usize = 192 * 1024;
 
 /// A page of turns, or just one.
 pub(super) fn history(
@@ -66,8 +68,12 @@ pub(super) fn history(
     numbers.truncate(limit);
     let mut turns = Vec::new();
     let mut bytes = 0;
+    let wanted = match job {
+        Some(_) => Request::Told,
+        None => Request::LeftOut,
+    };
     for job in numbers {
-        let turn = turn(conn, job)?;
+        let turn = turn(conn, job, wanted)?;
         bytes += serde_json::to_string(&turn).map_or(PAGE, |line| line.len());
         if bytes > PAGE && !turns.is_empty() {
             more = true;
@@ -79,7 +85,14 @@ pub(super) fn history(
     Ok(Loaded::History { turns, more })
 }
 
-fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
+/// Is a turn's request told as it was stored?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Told,
+    LeftOut,
+}
+
+fn turn(conn: &Connection, job: i64, wanted: Request) -> rusqlite::Result<rows::TurnRow> {
     let (mut turn, request, last) = conn
         .prepare_cached(
             "SELECT state, held, accepted_at, request, final, final_seq FROM jobs WHERE job = ?1",
@@ -95,6 +108,7 @@ fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
                 messages: Vec::new(),
                 last: None,
                 questions: Vec::new(),
+                request: None,
             };
             Ok((
                 turn,
@@ -105,6 +119,12 @@ fn turn(conn: &Connection, job: i64) -> rusqlite::Result<rows::TurnRow> {
         })?;
     (turn.text, turn.truncated) = head(&prompt(&request), PROMPT);
     turn.attachments = super::attachments::attachments(&request);
+    if wanted == Request::Told && request.len() <= REQUEST {
+        turn.request = serde_json::from_str(&request).ok();
+        // The URLs of callbacks may hold secrets, and agents read histories, too.
+        let members = turn.request.as_mut().and_then(Value::as_object_mut);
+        members.and_then(|members| members.remove("callback"));
+    }
     turn.messages = messages(texts(conn, JobId(nat(job)))?);
     turn.last = last.map(|(line, seq)| final_line(&line, nat(seq)));
     Ok(turn)

@@ -237,6 +237,7 @@ impl State {
                     messages: vec![piece],
                     last: None,
                     questions: Vec::new(),
+                    request: None,
                 };
                 Ok(Line::SessionHistory {
                     ok: true,
