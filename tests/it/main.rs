@@ -17,6 +17,8 @@ mod cli_jobs;
 mod cli_lists;
 mod cli_models;
 mod cli_questions;
+mod cli_terminal;
+mod cli_turns;
 mod cli_usage;
 mod cli_words;
 mod clients;
@@ -59,6 +61,7 @@ mod questions;
 mod readiness;
 mod reconnect;
 mod rust_client;
+mod screen;
 mod secrecy;
 mod service;
 #[cfg(target_os = "linux")]

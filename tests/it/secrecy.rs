@@ -81,8 +81,13 @@ fn secrecy_of_clients_outlives_a_crash() {
         let nc = [AGENTCTL, "nc"];
         for words in [&send[..], &serve, &nc] {
             let mut command = with_cores(&daemon.place, words);
+            // A send would wait for what a pipe has to say.
+            let stdin = match words[1] {
+                "nc" => Stdio::piped(),
+                _ => Stdio::null(),
+            };
             command
-                .stdin(Stdio::piped())
+                .stdin(stdin)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::null());
             let mut child = Reaped(command.spawn().unwrap());

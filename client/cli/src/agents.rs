@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentd_protocol::line::{Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::spoken::span;
 use agentd_protocol::{Line, RequestKind};
 use serde_json::json;
 
@@ -16,6 +17,7 @@ use super::args::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
 use super::exit::{self, Exit};
+use super::outcome::{self, Again};
 use super::turn::{self, View};
 use super::{ask, output, render, service};
 use agentd_client::client::{Attended, Client, Options};
@@ -203,13 +205,10 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     } else if let Some(Line::MessageEnd(end)) = received {
         let text = render::preview(&end.turn.text);
         let said = if text.is_empty() { "(no text)" } else { &text };
-        let (name, took) = (&args.name, took.as_secs_f64());
+        let (name, took) = (&args.name, span(took));
         output::out_line(&match end.stop {
-            Stop::Cancelled => format!("`{name}` was interrupted after {took:.1} s: {said}"),
-            _ => format!(
-                "`{name}` answered in {took:.1} s: {said}{}",
-                used(&end.turn)
-            ),
+            Stop::Cancelled => format!("`{name}` was interrupted after {took}: {said}"),
+            _ => format!("`{name}` answered in {took}: {said}{}", used(&end.turn)),
         })?;
     }
     let turn = match received {
@@ -220,8 +219,7 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     if let Some(session) = turn.and_then(|turn| turn.session.as_deref()) {
         forget(session, socket).await;
     }
-    let key = send.idempotency_key.as_deref().unwrap_or_default();
-    let exit = turn::conclude(&outcome, key);
+    let exit = outcome::conclude(&outcome, Again::Send(&send));
     if let Some(told) = view.told.filter(|_| exit != Exit::Done) {
         let (name, told) = (&args.name, render::preview(&told));
         output::note(&format!("the last that was heard of `{name}`: {told}"));

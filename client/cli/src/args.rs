@@ -33,8 +33,8 @@ pub use service::{
     ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
 };
 pub use turn::{
-    AfterFailureArg, AgentArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg, SendArgs, TurnArgs,
-    WhoArgs,
+    AfterFailureArg, AgentArgs, AttachArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg,
+    RetryJobArgs, SendArgs, ShownArgs, TurnArgs, WhoArgs,
 };
 pub use webhook::{
     AddWebhookArgs, DeliveryArg, ReplayWebhookArgs, RotateWebhookArgs, TestWebhookArgs,
@@ -55,7 +55,7 @@ pub use work::{
     after_help = "\
 Examples:
   agentctl send \"what changed here today?\"
-  git diff | agentctl send --agent pi -
+  git diff | agentctl send \"summarise this\"
   agentctl status
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 70 daemon hangs,
@@ -84,10 +84,35 @@ pub enum Command {
     /// Send one turn and print the answer
     #[command(after_help = "\
 Examples:
-  agentctl send \"fix the failing test\" --session main
-  echo \"explain this\" | agentctl send --agent claude -
-  agentctl send hi --json | jq .")]
+  agentctl send \"fix the failing test\"
+  agentctl send -c \"now the next one\"
+  agentctl send -s main \"what did we decide?\"
+  git diff | agentctl send \"summarise this\"
+  agentctl send hi --json | jq .
+
+A pipe or a file on standard input goes into the prompt, behind the text; `-` alone is all of the
+prompt. A pipe is read to its end; other inherited input (a socket, a terminal) is left alone, and
+`< /dev/null` leaves out a pipe. The text is printed as it comes; with --quiet the answer alone,
+when it is there.
+`-c` goes on with the session of this directory that was used last, by whichever command, and of
+--agent, if that is given; with --host, with the last one of that machine.")]
     Send(SendArgs),
+    /// Show a turn that runs, from its beginning, or the result of one that has ended
+    #[command(after_help = "\
+Examples:
+  agentctl attach j41
+  agentctl attach main
+
+Ctrl-C leaves the turn running. The exit code is that of `send`")]
+    Attach(AttachArgs),
+    /// Send the prompt of a job again, as a new job of its session
+    #[command(after_help = "\
+Examples:
+  agentctl retry j41
+  agentctl retry j41 --model large
+
+With the options that are stored with it; not its attachments, its callback and its start time")]
+    Retry(RetryJobArgs),
     /// The same as `send`, with the options and the JSON of `openclaw agent`
     #[command(after_help = "\
 Examples:

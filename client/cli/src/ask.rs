@@ -10,9 +10,9 @@ use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
 use super::exit::{self, Exit};
-use super::{output, render, turn};
+use super::{outcome, output, render, turn};
 use agentd_client::asked::{Reply, RequestError};
-use agentd_client::client::{Client, ClientError, START_IT};
+use agentd_client::client::{Attended, Client, ClientError, START_IT};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
@@ -25,8 +25,26 @@ pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
     connected(socket, Fallback::Forbidden, START_IT).await
 }
 
-async fn connected(socket: Option<&Path>, fallback: Fallback, down: &str) -> Result<Client, Exit> {
-    let connected = turn::connect(socket, fallback).await;
+/// The same for somebody who answers what agents ask, or doesn't.
+pub(super) async fn attended(socket: Option<&Path>, attended: Attended) -> Result<Client, Exit> {
+    let connected = turn::connect_as(socket, Fallback::Forbidden, attended).await;
+    told(connected, socket, START_IT)
+}
+
+/// Connects, and where that fails says what to do with the words of `down`.
+pub(super) async fn connected(
+    socket: Option<&Path>,
+    fallback: Fallback,
+    down: &str,
+) -> Result<Client, Exit> {
+    told(turn::connect(socket, fallback).await, socket, down)
+}
+
+fn told(
+    connected: Result<Client, ClientError>,
+    socket: Option<&Path>,
+    down: &str,
+) -> Result<Client, Exit> {
     connected.map_err(|error| match socket.and_then(Target::of_socket) {
         Some(Ok(target)) => tell_away(&error, &target),
         _ => tell_down(&error, down),
@@ -90,7 +108,7 @@ pub(super) fn tell(error: &RequestError) -> Exit {
             output::error(&lost.to_string(), Some("the daemon may have stopped"));
         }
         RequestError::Unknown { .. } => output::error(&error.to_string(), None),
-        RequestError::Client(error) => turn::tell_client_error(error),
+        RequestError::Client(error) => outcome::tell_client_error(error),
     }
     exit::of_request_error(error)
 }
@@ -102,7 +120,7 @@ fn tell_away(error: &ClientError, target: &Target) -> Exit {
             let hint = format!("`ssh {target} agentctl status` says what is wrong there");
             output::error(error, Some(&hint));
         }
-        other => turn::tell_client_error(other),
+        other => outcome::tell_client_error(other),
     }
     exit::of_client_error(error)
 }
@@ -113,7 +131,7 @@ fn tell_down(error: &ClientError, down: &str) -> Exit {
             &format!("agentd is not running: {error}"),
             Some(hint.as_deref().unwrap_or(down)),
         ),
-        other => turn::tell_client_error(other),
+        other => outcome::tell_client_error(other),
     }
     exit::of_client_error(error)
 }

@@ -81,6 +81,22 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
     }
 }
 
+/// Are the files there that are to go with a turn?
+///
+/// # Errors
+/// Names the first that isn't, and why.
+pub(super) fn readable(files: &[PathBuf]) -> Result<(), String> {
+    for file in files {
+        let why = match std::fs::metadata(file) {
+            Ok(found) if found.is_dir() => "it is a directory".to_owned(),
+            Ok(_) => continue,
+            Err(why) => why.to_string(),
+        };
+        return Err(format!("`{}` can't be attached: {why}", file.display()));
+    }
+    Ok(())
+}
+
 /// A path as seen from a directory.
 pub(super) fn absolute(given: &Path, here: Option<&Path>) -> PathBuf {
     match here {

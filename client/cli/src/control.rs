@@ -7,12 +7,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Subscribe, Wait};
+use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Wait};
 use agentd_protocol::{Line, RequestKind};
 
-use super::args::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
+use super::args::{AbortArgs, DeadlineArgs, RestartArgs};
 use super::exit::Exit;
-use super::{ask, output, render};
+use super::{ask, output};
 use agentd_client::fallback::Fallback;
 use agentd_client::wire::Nothing;
 
@@ -117,33 +117,4 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         "the daemon is stopping"
     })?;
     Ok(Exit::Done)
-}
-
-/// Until Ctrl-C, which ends the process by itself: nothing needs to be put away.
-pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let fields = Subscribe {
-        session: args.session,
-        jobs: Some(args.jobs).filter(|jobs| !jobs.is_empty()),
-        after: args.after,
-        epoch: args.epoch,
-    };
-    let client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
-    let mut events = match client.subscribe(&fields).await {
-        Ok(events) => events,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
-    loop {
-        let received = match events.next_over_restarts().await {
-            Ok(received) => received,
-            Err(error) => return Ok(ask::tell(&error)),
-        };
-        if args.json {
-            output::out_json(&received.text)?;
-        } else if let Some(text) = received.line.as_ref().and_then(render::event) {
-            output::out_line(&text)?;
-        }
-    }
 }

@@ -12,6 +12,7 @@ use agentd_protocol::request::Mode;
 
 use super::args::{HowArgs, TurnArgs, WhoArgs};
 use super::exit::Exit;
+use super::outcome::{self, Again};
 use super::turn::{self, TurnOutcome, View};
 use super::{compose, output, render};
 use agentd_client::fallback::Fallback;
@@ -52,8 +53,7 @@ pub(super) async fn run(socket: Option<&Path>) -> io::Result<Exit> {
     {
         output::out(&told(end, server, begun.elapsed()))?;
     }
-    let key = send.idempotency_key.as_deref().unwrap_or_default();
-    Ok(turn::conclude(&outcome, key))
+    Ok(outcome::conclude(&outcome, Again::Send(&send)))
 }
 
 fn told(end: &MessageEnd, pid: u32, took: Duration) -> String {

@@ -14,7 +14,7 @@ use agentd_protocol::{JobId, Line};
 
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
-use super::{ask, compose, output, render, turn};
+use super::{ask, compose, outcome, output, progress, prompt, render};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::jobs::{Collected, JobPages};
@@ -104,7 +104,12 @@ async fn results(
         // Should it not be known, the results are asked for all the same.
         let _unknown = tell_held(client, jobs).await;
     }
-    let collected = match client.collect(jobs, timeout, wait).await {
+    let collected = if !json && output::err_is_terminal() {
+        progress::collect(client, jobs, timeout, wait).await
+    } else {
+        client.collect(jobs, timeout, wait).await
+    };
+    let collected = match collected {
         Ok(collected) => collected,
         Err(error) => return Ok(ask::tell(&error)),
     };
@@ -137,9 +142,9 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
         _ => false,
     };
     let sends = if from_input {
-        let mut input = String::new();
-        io::stdin().lock().read_to_string(&mut input)?;
-        compose::sends_of_lines(&input, &common)
+        let mut input = Vec::new();
+        io::stdin().lock().read_to_end(&mut input)?;
+        compose::sends_of_lines(&prompt::text_of_bytes(input), &common)
     } else {
         let prompts = args.prompts.iter();
         Ok(prompts
@@ -162,7 +167,12 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
 fn tell(error: &RequestError, prefix: &str) -> Exit {
     let exit = ask::tell(error);
     if exit == Exit::Unknown {
-        output::err(&turn::retry_hint(&["dispatch"], "--key-prefix", prefix));
+        output::err(&outcome::retry_hint(
+            &["dispatch"],
+            "--key-prefix",
+            prefix,
+            None,
+        ));
     }
     exit
 }

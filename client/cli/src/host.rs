@@ -29,6 +29,8 @@ fn goes_there(command: &Command) -> bool {
     match command {
         Command::Send(_)
         | Command::Agent(_)
+        | Command::Attach(_)
+        | Command::Retry(_)
         | Command::Status(_)
         | Command::Metrics
         | Command::LogLevel(_)

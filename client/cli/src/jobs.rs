@@ -9,7 +9,7 @@ use agentd_protocol::work::{Jobs, Steer};
 
 use super::args::{JobsArgs, SteerArgs};
 use super::exit::Exit;
-use super::{ask, output, rows, send, value};
+use super::{ask, output, prompt, rows, value};
 use agentd_client::jobs::JobPages;
 
 pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -53,7 +53,7 @@ pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Ex
 }
 
 pub(super) async fn steer(args: SteerArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let Some(text) = send::text_of(Some(&args.text))? else {
+    let Some(text) = prompt::text_of(&args.text)? else {
         output::error("there is nothing to say", None);
         return Ok(Exit::Usage);
     };

@@ -3,6 +3,7 @@
 //! Owns the way from arguments to an exit code. Must not know the protocol beyond what its commands
 //! say through the library.
 
+mod activity;
 mod agents;
 #[expect(
     missing_docs,
@@ -10,6 +11,7 @@ mod agents;
 )]
 pub mod args;
 mod ask;
+mod attach;
 mod built_in;
 mod compose;
 mod control;
@@ -18,27 +20,37 @@ mod demo;
 mod dispatch;
 mod doctor;
 pub mod exit;
+mod footer;
 mod forward;
 mod host;
 mod jobs;
+mod last;
 mod logs;
 mod man;
 mod nc;
+mod notification;
+mod outcome;
+mod progress;
+mod prompt;
 mod questions;
 pub mod render;
 pub mod rows;
 mod send;
 mod service;
 mod sessions;
+mod spinner;
 mod ssh;
 mod status;
 pub mod stream;
 mod terminal;
 mod token;
 mod turn;
+mod turn_text;
 mod usage;
 mod value;
 mod voice;
+mod waiting;
+mod watch;
 mod webhook;
 
 use std::ffi::{OsStr, OsString};
@@ -114,6 +126,8 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
     match cli.command {
         Command::Send(args) => block_on(send::send(args, socket)),
         Command::Agent(args) => block_on(send::agent(args, socket)),
+        Command::Attach(args) => block_on(attach::attach(args, socket)),
+        Command::Retry(args) => block_on(attach::retry(args, socket)),
         Command::Status(args) => block_on(status::status(args, socket)),
         Command::Doctor(args) => block_on(doctor::doctor(args, socket)),
         Command::Logs(args) => block_on(logs::logs(args)),
@@ -138,7 +152,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Backup(args) => block_on(copies::backup(args, socket)),
         Command::Restore(args) => restore(&args),
         Command::Export(args) => block_on(copies::export(args, socket)),
-        Command::Watch(args) => block_on(control::watch(args, socket)),
+        Command::Watch(args) => block_on(watch::watch(args, socket)),
         Command::Restart(args) => block_on(control::restart(args, socket)),
         Command::Stop(args) => block_on(control::stop(args, socket)),
         Command::Service(args) => block_on(service::service(args, socket)),
@@ -215,7 +229,7 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let client = match turn::connect(socket, fallback).await {
         Ok(client) => client,
         Err(error) => {
-            turn::tell_client_error(&error);
+            outcome::tell_client_error(&error);
             return Ok(exit::of_client_error(&error));
         }
     };

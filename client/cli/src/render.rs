@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use agentd_protocol::Line;
 use agentd_protocol::line::{
-    AgentRow, DaemonState, Level, MemoryFacts, RpcFacts, StatusAnswer, Stop, WorkerRow, WorkerState,
+    AgentRow, DaemonState, Level, MemoryFacts, RpcFacts, StatusAnswer, WorkerRow, WorkerState,
 };
+use agentd_protocol::spoken::span as said;
 
 use serde_json::Value;
 
@@ -44,18 +46,16 @@ pub fn status(answer: &StatusAnswer) -> String {
         span(daemon.uptime_s),
     );
     let rpc = &answer.rpc;
-    let _ = write!(
-        shown,
-        "turns    {} in flight, {} sent, {} failed, {} fallbacks, {} restarts",
-        rpc.in_flight, rpc.sends, rpc.failures, rpc.fallbacks, rpc.restarts
-    );
-    if let (Some(p50), Some(p95)) = (rpc.p50_ms, rpc.p95_ms) {
-        let _ = write!(shown, ", p50 {p50} ms, p95 {p95} ms");
-    }
+    shown.push_str(&turns(rpc));
     shown.push_str(&crashes(rpc));
     if rpc.pool_hits + rpc.pool_misses > 0 {
         let (hits, misses) = (rpc.pool_hits, rpc.pool_misses);
-        let _ = write!(shown, "\npool     {hits} hits, {misses} misses");
+        let misses = if misses == 1 {
+            "1 miss".to_owned()
+        } else {
+            format!("{misses} misses")
+        };
+        let _ = write!(shown, "\npool     {}, {misses}", counted(hits, "hit"));
     }
     if !rpc.clients.is_empty() {
         let _ = write!(shown, "\nclients  {}", clients(&rpc.clients));
@@ -63,9 +63,9 @@ pub fn status(answer: &StatusAnswer) -> String {
     let store = &answer.store;
     let _ = writeln!(
         shown,
-        "\nstore    {} jobs, {} events, {} + {} log",
-        store.jobs,
-        store.events,
+        "\nstore    {}, {}, {} + {} log",
+        counted(store.jobs, "job"),
+        counted(store.events, "event"),
         size(store.bytes),
         size(store.wal_bytes),
     );
@@ -77,7 +77,8 @@ pub fn status(answer: &StatusAnswer) -> String {
         }
     }
     if answer.questions > 0 {
-        let _ = writeln!(shown, "waiting  {} questions are open", answer.questions);
+        let open = counted(answer.questions, "open question");
+        let _ = writeln!(shown, "waiting  {open}");
     }
     if let Some(workers) = answer
         .workers
@@ -98,6 +99,22 @@ pub fn status(answer: &StatusAnswer) -> String {
             ],
             &workers.iter().map(worker).collect::<Vec<_>>(),
         ));
+    }
+    shown
+}
+
+/// How many there were, and how long they took.
+fn turns(rpc: &RpcFacts) -> String {
+    let mut shown = format!(
+        "turns    {} in flight, {} sent, {} failed, {}, {}",
+        rpc.in_flight,
+        rpc.sends,
+        rpc.failures,
+        counted(rpc.fallbacks, "fallback"),
+        counted(rpc.restarts, "restart")
+    );
+    if let (Some(p50), Some(p95)) = (rpc.p50_ms, rpc.p95_ms) {
+        let _ = write!(shown, ", p50 {p50} ms, p95 {p95} ms");
     }
     shown
 }
@@ -163,17 +180,17 @@ pub fn status_rpc(answer: &StatusAnswer) -> String {
     );
     let _ = writeln!(
         shown,
-        "{} sent, {} failed, p50 {}, p95 {}, {} fallbacks",
+        "{} sent, {} failed, p50 {}, p95 {}, {}",
         rpc.sends,
         rpc.failures,
         ms(rpc.p50_ms),
         ms(rpc.p95_ms),
-        rpc.fallbacks
+        counted(rpc.fallbacks, "fallback")
     );
-    let (hits, misses) = (rpc.pool_hits, rpc.pool_misses);
+    let (hits, misses) = (counted(rpc.pool_hits, "turn"), rpc.pool_misses);
     let _ = writeln!(
         shown,
-        "{hits} turns began in a process that was there, {misses} had to wait for one"
+        "{hits} began in a process that was there, {misses} had to wait for one"
     );
     if !rpc.clients.is_empty() {
         let _ = writeln!(shown, "clients: {}", clients(&rpc.clients));
@@ -326,66 +343,6 @@ fn tool_done(tool: &Value) -> String {
     preview(&format!("{name} {input}, {how}"))
 }
 
-/// One line of `watch`; none for a line with nothing to see.
-#[must_use]
-pub fn event(line: &Line) -> Option<String> {
-    let shown = match line {
-        Line::Accepted(accepted) => format!(
-            "{} accepted   session {}, agent {}",
-            accepted.job, accepted.session, accepted.agent
-        ),
-        Line::Running { job, attempt } => format!("{job} running    attempt {attempt}"),
-        Line::MessageDelta { job, text, .. } => format!("{job} text       {}", preview(text)),
-        Line::ThinkingDelta { job, text, .. } => format!("{job} thinking   {}", preview(text)),
-        Line::ToolStart {
-            job, name, input, ..
-        } => {
-            format!("{job} tool       {name} {}", preview(&input.to_string()))
-        }
-        Line::ToolEnd {
-            job,
-            ok,
-            duration_ms,
-            ..
-        } => {
-            let how = if *ok { "ok" } else { "failed" };
-            format!("{job} tool end   {how} after {duration_ms} ms")
-        }
-        Line::Question {
-            job, title, kind, ..
-        } => {
-            format!("{job} question   {kind}: {}", preview(title))
-        }
-        Line::QuestionClosed { job, by, .. } => format!("{job} closed     by {by}"),
-        Line::Note { job, text, .. } => {
-            let job = job.map_or_else(|| "-".to_owned(), |job| job.to_string());
-            format!("{job} note       {}", preview(text))
-        }
-        Line::MessageEnd(end) => {
-            let job = end
-                .turn
-                .job
-                .map_or_else(|| "-".to_owned(), |job| job.to_string());
-            let how = match end.stop {
-                Stop::EndTurn => "done",
-                Stop::MaxTokens => "max_tokens",
-                Stop::MaxTurnRequests => "max_turn_requests",
-                Stop::Refusal => "refusal",
-                Stop::Cancelled => "cancelled",
-            };
-            let text = preview(&end.turn.text);
-            format!("{job} {how:<10} {} ms  {text}", end.turn.duration_ms)
-        }
-        Line::Error(error) => {
-            let job = error.turn.as_ref().and_then(|turn| turn.job);
-            let job = job.map_or_else(|| "-".to_owned(), |job| job.to_string());
-            format!("{job} failed     {}: {}", error.code, preview(&error.error))
-        }
-        _ => return None,
-    };
-    Some(safe(&shown).into_owned())
-}
-
 /// A note as it stands on standard error; none for what only explains itself in `watch`.
 #[must_use]
 pub fn side_note(line: &Line) -> Option<String> {
@@ -441,12 +398,11 @@ pub fn preview(text: &str) -> String {
 }
 
 fn span(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3_600 => format!("{} min", seconds / 60),
-        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    // Of a second that isn't over nobody counts milliseconds here.
+    if seconds == 0 {
+        return "0 s".to_owned();
     }
+    said(Duration::from_secs(seconds))
 }
 
 pub(super) fn size(bytes: u64) -> String {
@@ -522,22 +478,6 @@ pi (default)  pi    1.5      yes    path        pi       yes (odd)
 hermes        acp   -        -      looked-for  -        no: `hermes` is not on PATH
 "
         );
-    }
-
-    #[test]
-    fn an_event_is_one_safe_line() {
-        let shown = |json: &str| event(&line(json)).unwrap_or_default();
-        assert_eq!(
-            shown(
-                r#"{"type":"message_delta","job":"j1","message":0,"offset":0,"text":"a\nb\u001b","native":true}"#
-            ),
-            "j1 text       a b\\u{1b}"
-        );
-        assert_eq!(
-            shown(r#"{"type":"error","job":"j1","code":"timeout","error":"too long"}"#),
-            "j1 failed     timeout: too long"
-        );
-        assert_eq!(shown(r#"{"type":"pong"}"#), "");
     }
 
     #[test]

@@ -1,46 +1,52 @@
-//! `send` and `agent`: a turn's lines as text, as JSON lines, or as one object.
+//! `send` and `agent`: one turn, as text, as JSON lines, or as one object.
 //!
-//! Owns the three views. Must not know how a turn is run (`turn`).
+//! Owns which view a command has, and the two for programs. Must not know how a turn is run
+//! (`turn`), nor how it looks to people (`turn_text`).
 
-use std::io::{self, IsTerminal, Read};
+use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use agentd_protocol::Line;
 use agentd_protocol::request::{Mode, OnQuestion, Send};
 use serde_json::{Value, json};
 
-use super::args::{AgentArgs, HowArgs, ModeArg, SendArgs};
+use super::args::{AgentArgs, HowArgs, ModeArg, SendArgs, ShownArgs};
 use super::exit::Exit;
-use super::stream::TextView;
+use super::outcome::{self, Again};
+use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
-use super::{compose, output, render};
-use agentd_client::client::Attended;
+use super::turn_text::{Shown, TurnText};
+use super::{compose, last, output, render};
+use agentd_client::client::{Attended, Client};
 use agentd_client::fallback::Fallback;
+use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
 
 pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let Some(text) = text_of(args.text.as_deref())? else {
+    let Some(prompt) = prompt_of(args.text.as_deref())? else {
         output::error(
             "there is no text to send",
             Some("give it as an argument, or pipe it in: `agentctl send \"hi\"`"),
         );
         return Ok(Exit::Usage);
     };
+    if let Err(why) = compose::readable(&args.how.attach) {
+        output::error(&why, None);
+        return Ok(Exit::Usage);
+    }
     let mode = match args.mode {
         ModeArg::Queue => Mode::Queue,
         ModeArg::Reject => Mode::Reject,
     };
-    let send = compose::send_of(text, &args.turn, mode, &args.how)?;
-    let fallback = fallback(args.turn.no_fallback);
-    if args.json {
-        run(&send, socket, fallback, &mut JsonView, None).await
-    } else {
-        let denied = send.on_question == Some(OnQuestion::Deny);
-        let asker = if denied { None } else { Asker::of_terminal() };
-        run(&send, socket, fallback, &mut TextSink::new(&send), asker).await
-    }
+    let mut send = compose::send_of(prompt.text, &args.turn, mode, &args.how)?;
+    send.attachments.extend(prompt.attached);
+    let turn = OwnTurn {
+        socket,
+        fallback: fallback(args.turn.no_fallback),
+        go_on: args.go_on,
+    };
+    turn.shown(send, &args.shown).await
 }
 
 pub(super) async fn agent(args: AgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -49,16 +55,18 @@ pub(super) async fn agent(args: AgentArgs, socket: Option<&Path>) -> io::Result<
     }
     let how = HowArgs::default();
     let send = compose::send_of(args.message, &args.turn, Mode::Queue, &how)?;
-    let fallback = fallback(args.turn.no_fallback);
+    let turn = OwnTurn {
+        socket,
+        fallback: fallback(args.turn.no_fallback),
+        go_on: false,
+    };
     if args.json {
-        run(&send, socket, fallback, &mut PayloadView, None).await
-    } else {
-        let asker = Asker::of_terminal();
-        run(&send, socket, fallback, &mut TextSink::new(&send), asker).await
+        return turn.run(send, None, |_| PayloadView).await;
     }
+    turn.shown(send, &ShownArgs::default()).await
 }
 
-fn fallback(no_fallback: bool) -> Fallback {
+pub(super) const fn fallback(no_fallback: bool) -> Fallback {
     if no_fallback {
         Fallback::Forbidden
     } else {
@@ -66,164 +74,83 @@ fn fallback(no_fallback: bool) -> Fallback {
     }
 }
 
-async fn run(
-    send: &Send,
-    socket: Option<&Path>,
-    fallback: Fallback,
-    view: &mut impl View,
-    asker: Option<Asker>,
-) -> io::Result<Exit> {
-    let key = send.idempotency_key.as_deref().unwrap_or_default();
-    let attended = match asker {
+/// A turn of this command's own.
+pub(super) struct OwnTurn<'a> {
+    pub(super) socket: Option<&'a Path>,
+    pub(super) fallback: Fallback,
+    /// Is it the next one of the last session?
+    pub(super) go_on: bool,
+}
+
+impl OwnTurn<'_> {
+    /// As the options say.
+    pub(super) async fn shown(self, send: Send, args: &ShownArgs) -> io::Result<Exit> {
+        if args.json {
+            return self.run(send, None, |_| JsonView).await;
+        }
+        let denied = send.on_question == Some(OnQuestion::Deny);
+        let asker = Asker::of_terminal().filter(|_| !denied && !args.quiet);
+        let shown = shown(args, self.socket, asker.as_ref());
+        let is_last = self.go_on && send.cwd.is_none();
+        let view = |send: &Send| {
+            let view = TurnText::new(Some(send), shown);
+            if is_last { view.goes_on_here() } else { view }
+        };
+        self.run(send, asker, view).await
+    }
+
+    async fn run<V: View>(
+        self,
+        mut send: Send,
+        asker: Option<Asker>,
+        view: impl FnOnce(&Send) -> V,
+    ) -> io::Result<Exit> {
+        let connected = turn::connect_as(self.socket, self.fallback, attended(asker.as_ref()));
+        let outcome = match connected.await {
+            Ok(mut client) => {
+                if self.go_on
+                    && let Err(exit) = name_last(&mut client, &mut send).await
+                {
+                    client.close().await;
+                    return Ok(exit);
+                }
+                turn::run(client, &send, &mut view(&send), asker).await?
+            }
+            Err(error) => turn::TurnOutcome::Failed(error),
+        };
+        Ok(outcome::conclude(&outcome, Again::Send(&send)))
+    }
+}
+
+pub(super) fn attended(asker: Option<&Asker>) -> Attended {
+    match asker {
         Some(_) => Attended::Yes,
         None => Attended::No,
-    };
-    let outcome = match turn::connect_as(socket, fallback, attended).await {
-        Ok(client) => turn::run(client, send, view, asker).await?,
-        Err(error) => turn::TurnOutcome::Failed(error),
-    };
-    Ok(turn::conclude(&outcome, key))
-}
-
-/// The argument; standard input for `-`, or when it isn't a terminal and there is no argument.
-pub(super) fn text_of(argument: Option<&str>) -> io::Result<Option<String>> {
-    match argument {
-        Some("-") => {}
-        Some(text) => return Ok(Some(text.to_owned()).filter(|text| !text.trim().is_empty())),
-        // Nobody is asked for a text by a cursor that blinks.
-        None if io::stdin().is_terminal() => return Ok(None),
-        None => {}
-    }
-    let mut text = String::new();
-    io::stdin().lock().read_to_string(&mut text)?;
-    Ok(Some(text).filter(|text| !text.trim().is_empty()))
-}
-
-/// Text for people: streamed to a terminal, whole into a pipe; notes beside it.
-struct TextSink {
-    terminal: bool,
-    text: TextView,
-    spinner: Option<Spinner>,
-}
-
-impl TextSink {
-    fn new(send: &Send) -> Self {
-        let agent = send.agent.clone().unwrap_or_else(|| "the agent".to_owned());
-        Self {
-            terminal: output::out_is_terminal(),
-            text: TextView::default(),
-            spinner: output::err_is_terminal().then_some(Spinner {
-                agent,
-                step: 0,
-                drawn: false,
-            }),
-        }
-    }
-
-    fn clear(&mut self) {
-        if let Some(spinner) = &mut self.spinner {
-            spinner.clear();
-        }
-    }
-
-    fn finish(&mut self, text: &str) -> io::Result<()> {
-        self.spinner = None;
-        let rest = self.text.end(text);
-        if self.terminal {
-            output::out(&output::safe(&rest))
-        } else {
-            output::out(&rest)
-        }
     }
 }
 
-impl View for TextSink {
-    fn line(&mut self, received: &Received) -> io::Result<()> {
-        let Some(line) = &received.line else {
-            return Ok(());
-        };
-        if let Some(text) = render::side_note(line) {
-            self.clear();
-            output::note(&text);
-        }
-        match line {
-            Line::MessageDelta {
-                message,
-                offset,
-                text,
-                ..
-            // Into a pipe the text goes whole: what was replaced meanwhile can't be taken back
-            // there.
-            } if self.terminal => {
-                self.clear();
-                let fresh = self.text.delta(*message, *offset, text);
-                output::out(&output::safe(&fresh))
-            }
-            Line::MessageEnd(end) => {
-                self.clear();
-                self.finish(&end.turn.text)?;
-                if end.turn.truncated {
-                    output::note("the text was too long for one line and is cut short");
-                }
-                if let Some(refusal) = &end.turn.refusal {
-                    output::note(&format!("the model refused: {refusal}"));
-                }
-                Ok(())
-            }
-            Line::Error(error) => {
-                self.clear();
-                let text = error.turn.as_ref().map_or("", |turn| turn.text.as_str());
-                self.finish(text)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn tick(&mut self, waited: Duration) {
-        // The text that comes is the better sign of life.
-        if self.text.is_empty()
-            && let Some(spinner) = &mut self.spinner
-        {
-            spinner.draw(waited);
-        }
+/// How a turn is shown to people.
+pub(super) fn shown(args: &ShownArgs, socket: Option<&Path>, asker: Option<&Asker>) -> Shown {
+    let host = socket.and_then(Target::of_socket).and_then(Result::ok);
+    Shown {
+        quiet: args.quiet,
+        notify: args.notify,
+        host: host.map(|target| target.to_string()),
+        attended: asker.is_some(),
     }
 }
 
-struct Spinner {
-    agent: String,
-    step: usize,
-    drawn: bool,
-}
-
-impl Spinner {
-    const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
-
-    fn draw(&mut self, waited: Duration) {
-        let frame = Self::FRAMES[self.step % Self::FRAMES.len()];
-        self.step += 1;
-        self.drawn = true;
-        let agent = output::safe(&self.agent);
-        output::err(&format!(
-            "\r{frame} waiting for {agent}, {} s\x1b[K",
-            waited.as_secs()
-        ));
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.drawn) {
-            output::err("\r\x1b[K");
-        }
-    }
-}
-
-impl Drop for Spinner {
-    fn drop(&mut self) {
-        self.clear();
-    }
+/// Puts the last session into the send.
+async fn name_last(client: &mut Client, send: &mut Send) -> Result<(), Exit> {
+    let found = last::session(client, send.agent.as_deref(), send.cwd.as_deref()).await?;
+    send.session = Some(found);
+    // It has its own.
+    (send.cwd, send.cwd_if_new) = (None, None);
+    Ok(())
 }
 
 /// The protocol's own lines.
-struct JsonView;
+pub(super) struct JsonView;
 
 impl View for JsonView {
     fn line(&mut self, received: &Received) -> io::Result<()> {
@@ -308,11 +235,5 @@ mod tests {
             shown(r#"{"type":"error","id":1,"code":"no-agent","error":"there is none"}"#),
             r#"{"payloads":[],"meta":{"error":{"code":"no-agent","message":"there is none"}}}"#
         );
-    }
-
-    #[test]
-    fn text_is_an_argument_that_is_not_blank() {
-        assert_eq!(text_of(Some("hi")).unwrap().as_deref(), Some("hi"));
-        assert_eq!(text_of(Some(" ")).unwrap(), None);
     }
 }

@@ -8,7 +8,7 @@
 pub struct TextView {
     message: Option<u32>,
     printed: String,
-    at_line_start: bool,
+    mid_line: bool,
 }
 
 impl TextView {
@@ -18,11 +18,22 @@ impl TextView {
         self.message.is_none()
     }
 
+    /// Does the next thing printed go on in a row of text?
+    #[must_use]
+    pub const fn is_mid_line(&self) -> bool {
+        self.mid_line
+    }
+
+    /// Its row was ended by something else on the same screen.
+    pub const fn broken(&mut self) {
+        self.mid_line = false;
+    }
+
     /// A piece of a message; `offset` counts the bytes of that message before it.
     pub fn delta(&mut self, message: u32, offset: u64, text: &str) -> String {
         let mut shown = String::new();
         if self.message != Some(message) {
-            if self.message.is_some() && !self.at_line_start {
+            if self.mid_line {
                 shown.push('\n');
             }
             self.message = Some(message);
@@ -35,7 +46,7 @@ impl TextView {
         self.printed.push_str(fresh);
         shown.push_str(fresh);
         if let Some(last) = shown.chars().last() {
-            self.at_line_start = last == '\n';
+            self.mid_line = last != '\n';
         }
         shown
     }
@@ -46,18 +57,18 @@ impl TextView {
             Some(rest) => rest.to_owned(),
             // A shortened final text, or an earlier message's: it was printed.
             None if self.printed.starts_with(whole) => String::new(),
-            None if self.at_line_start => whole.to_owned(),
-            None => format!("\n{whole}"),
+            None if self.mid_line => format!("\n{whole}"),
+            None => whole.to_owned(),
         };
         let ends = if shown.is_empty() {
-            self.at_line_start || self.is_empty()
+            !self.mid_line
         } else {
             shown.ends_with('\n')
         };
         if !ends {
             shown.push('\n');
         }
-        self.at_line_start = true;
+        self.mid_line = false;
         shown
     }
 }

@@ -1,22 +1,22 @@
-//! One turn from the command line: sending, signals, and how it ended.
+//! One turn from the command line: sending or following it, signals, and how it ended.
 //!
-//! Owns the loop over a turn's lines. Must not know how lines look (`View`) nor what the exit code
-//! of an outcome is (`exit`).
+//! Owns the loop over a turn's lines. Must not know how lines look (`View`) nor what is said of an
+//! outcome (`outcome`).
 
-use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::line::Stop;
-use agentd_protocol::request::{Abort, Send};
-use agentd_protocol::{JobId, Line};
+use agentd_protocol::line::{StatusAnswer, Stop};
+use agentd_protocol::request::{Abort, Send, Subscribe};
+use agentd_protocol::rows::JobRow;
+use agentd_protocol::{Code, JobId, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::exit::{self, Exit};
 use super::output;
 use super::terminal::Asker;
+use super::waiting::Waiting;
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Attended, Client, ClientError, Options, Server};
 use agentd_client::connection::LostError;
@@ -28,16 +28,37 @@ const SPINNER_AFTER: Duration = Duration::from_millis(300);
 /// A spinner that moves, without being a cost.
 const SPINNER_STEP: Duration = Duration::from_millis(100);
 
-/// The commands that send one turn, and their option for its key.
-const SENDING: &[&str] = &["send", "agent"];
-const KEY_OPTION: &str = "--idempotency-key";
-
 /// Where the lines of a turn go.
 pub(super) trait View {
     /// One line, the final one too.
     fn line(&mut self, received: &Received) -> io::Result<()>;
     /// Time passed while nothing came.
     fn tick(&mut self, _waited: Duration) {}
+    /// Would somebody see what a turn waits for that doesn't run?
+    fn wants_reason(&self) -> bool {
+        false
+    }
+    /// What the daemon says of such a turn, of the jobs of its session, and of itself.
+    fn reason(&mut self, _job: JobId, _rows: &[JobRow], _status: &StatusAnswer) {}
+    /// The conversation broke; the next daemon is waited for.
+    fn lost(&mut self) {}
+    /// The turn was asked to end.
+    fn cancelling(&mut self) {}
+    /// A word about the turn.
+    fn note(&mut self, text: &str) {
+        output::note(text);
+    }
+    /// Nothing more comes.
+    fn over(&mut self) {}
+}
+
+/// The turn that is shown.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    /// One of ours.
+    Send(&'a Send),
+    /// Anybody's, which goes on when we leave.
+    Job(JobId),
 }
 
 /// How a turn ended.
@@ -106,11 +127,30 @@ pub(super) async fn run(
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
+    shown(client, Asked::Send(send), view, asker).await
+}
+
+/// Shows a turn that was sent before, from its beginning to its end. Ctrl-C leaves it running.
+pub(super) async fn follow(
+    client: Client,
+    job: JobId,
+    view: &mut impl View,
+    asker: Option<Asker>,
+) -> io::Result<TurnOutcome> {
+    shown(client, Asked::Job(job), view, asker).await
+}
+
+async fn shown(
+    client: Client,
+    asked: Asked<'_>,
+    view: &mut impl View,
+    asker: Option<Asker>,
+) -> io::Result<TurnOutcome> {
     let stops = Stops::hear(&client)?;
     let begun = Instant::now();
-    let running = Running {
+    let mut running = Running {
         client,
-        send,
+        asked,
         view,
         asker,
         stops,
@@ -118,15 +158,26 @@ pub(super) async fn run(
         begun,
         ticks: ticks(begun),
         heard: Heard::default(),
-        job: None,
+        waiting: Waiting::default(),
+        job: match asked {
+            Asked::Send(_) => None,
+            Asked::Job(job) => Some(job),
+        },
     };
-    running.until_its_end().await
+    let outcome = running.until_its_end().await;
+    running.view.over();
+    let outcome = outcome?;
+    running.tell_interrupt(&outcome);
+    if let TurnOutcome::Final(..) = outcome {
+        running.client.close().await;
+    }
+    Ok(outcome)
 }
 
 /// A turn on its way, over as many conversations as that takes.
 struct Running<'a, V> {
     client: Client,
-    send: &'a Send,
+    asked: Asked<'a>,
     view: &'a mut V,
     asker: Option<Asker>,
     stops: Stops,
@@ -134,11 +185,12 @@ struct Running<'a, V> {
     begun: Instant,
     ticks: Interval,
     heard: Heard,
+    waiting: Waiting,
     job: Option<JobId>,
 }
 
 impl<V: View> Running<'_, V> {
-    async fn until_its_end(mut self) -> io::Result<TurnOutcome> {
+    async fn until_its_end(&mut self) -> io::Result<TurnOutcome> {
         let mut lost = None;
         let mut losses = 0;
         loop {
@@ -155,14 +207,11 @@ impl<V: View> Running<'_, V> {
                 self.stops.hear_more(&self.client)?;
             }
             match self.lines(id, first).await? {
-                ConversationEnd::Over(outcome) => {
-                    if let TurnOutcome::Final(..) = outcome {
-                        self.client.close().await;
-                    }
-                    return Ok(outcome);
-                }
+                ConversationEnd::Over(outcome) => return Ok(outcome),
                 ConversationEnd::Lost(why) if losses < MOST_LOSSES => {
                     losses += 1;
+                    self.view.lost();
+                    self.waiting = Waiting::default();
                     tokio::time::sleep(PAUSE_AFTER_A_LOSS * losses).await;
                     self.heard.told_again();
                     lost = Some(why);
@@ -180,11 +229,12 @@ impl<V: View> Running<'_, V> {
         &mut self,
         lost: Option<LostError>,
     ) -> Result<Option<(u64, Received)>, ClientError> {
-        let (client, send) = (&mut self.client, self.send);
+        let (client, asked) = (&mut self.client, self.asked);
         let sending = async {
-            match lost {
-                None => client.send(send).await,
-                Some(lost) => client.again(send, lost).await,
+            match (asked, lost) {
+                (Asked::Send(send), None) => client.send(send).await,
+                (Asked::Send(send), Some(lost)) => client.again(send, lost).await,
+                (Asked::Job(job), lost) => subscribed(client, job, lost).await,
             }
         };
         tokio::pin!(sending);
@@ -192,10 +242,11 @@ impl<V: View> Running<'_, V> {
             tokio::select! {
                 first = &mut sending => return first.map(Some),
                 () = self.stops.asked() => {
-                    if self.abort == Interrupted::Yes {
+                    let again = std::mem::replace(&mut self.abort, Interrupted::Yes);
+                    if again == Interrupted::Yes || matches!(asked, Asked::Job(_)) {
                         return Ok(None);
                     }
-                    self.abort = Interrupted::Yes;
+                    self.view.cancelling();
                 }
                 now = self.ticks.tick() => self.view.tick(now - self.begun),
             }
@@ -216,6 +267,11 @@ impl<V: View> Running<'_, V> {
                 return Ok(ConversationEnd::Lost(LostError::Ended));
             }
             let ends = is_its && received.ends_turn();
+            if let Some(job) = self.job
+                && let Some((rows, status)) = self.waiting.line(&received)
+            {
+                self.view.reason(job, &rows, &status);
+            }
             // Answers to an abort, or to an answer, aren't the turn's.
             let fresh = match is_its {
                 true => self.heard.fresh(received.clone()),
@@ -249,17 +305,93 @@ impl<V: View> Running<'_, V> {
                     Err(lost) => NextLine::Lost(lost),
                 }),
                 () = self.stops.asked() => {
-                    if self.abort == Interrupted::Yes {
+                    let again = std::mem::replace(&mut self.abort, Interrupted::Yes);
+                    if again == Interrupted::Yes || matches!(self.asked, Asked::Job(_)) {
                         return Ok(NextLine::Left);
                     }
-                    self.abort = Interrupted::Yes;
                     ask_abort(&mut self.client, self.job).await;
+                    self.view.cancelling();
+                    let name = self.name();
+                    self.view.note(&format!("cancelling {name}; Ctrl-C again leaves at once"));
                 }
                 now = self.ticks.tick() => match &mut self.asker {
                     Some(asker) if asker.is_asking() => asker.typed(&mut self.client).await?,
-                    _ => self.view.tick(now - self.begun),
+                    _ => {
+                        self.view.tick(now - self.begun);
+                        if let Some(job) = self.job
+                            && self.view.wants_reason()
+                        {
+                            self.waiting.ask(&mut self.client, job, now).await;
+                        }
+                    }
                 },
             }
+        }
+    }
+
+    fn name(&self) -> String {
+        self.job
+            .map_or_else(|| "the turn".to_owned(), |job| job.to_string())
+    }
+
+    /// What became of somebody's wish to end it, or to leave.
+    fn tell_interrupt(&mut self, outcome: &TurnOutcome) {
+        let name = self.name();
+        let told = match (self.asked, outcome) {
+            (Asked::Job(job), TurnOutcome::Left) => format!(
+                "left; {job} goes on: `agentctl attach {job}` shows it again, `agentctl abort {job}` ends it"
+            ),
+            (Asked::Send(_), TurnOutcome::Left) => match self.job {
+                Some(job) => format!("left; {job} was asked to end, and may still be ending"),
+                None => "left before it was accepted, or as it was".to_owned(),
+            },
+            (Asked::Send(_), TurnOutcome::Final(received, Interrupted::Yes)) => {
+                match &received.line {
+                    Some(Line::MessageEnd(end)) if end.stop == Stop::Cancelled => {
+                        format!("cancelled {name}")
+                    }
+                    Some(Line::MessageEnd(_)) => format!("{name} had ended already"),
+                    // It says itself what became of it.
+                    _ => return,
+                }
+            }
+            _ => return,
+        };
+        self.view.note(&told);
+    }
+}
+
+/// The first line about a job that was sent before, from its beginning.
+async fn subscribed(
+    client: &mut Client,
+    job: JobId,
+    lost: Option<LostError>,
+) -> Result<(u64, Received), ClientError> {
+    if let Some(lost) = lost {
+        client.reconnect(lost).await?;
+    }
+    let mut subscribe = Subscribe {
+        jobs: Some(vec![job]),
+        after: Some(0),
+        ..Subscribe::default()
+    };
+    loop {
+        let asked = async {
+            let id = client.request("subscribe", &subscribe).await?;
+            loop {
+                let received = client.next().await?;
+                if received.answers(id) {
+                    return Ok((id, received));
+                }
+            }
+        };
+        let first = asked.await.map_err(ClientError::Unknown)?;
+        let is_expired = matches!(&first.1.line, Some(Line::Error(error))
+            if error.code == Code::CursorExpired);
+        // The beginning of everything may be forgotten: of this turn it is missing then what it
+        // did before, but not what it said.
+        if !is_expired || subscribe.after.take().is_none() {
+            return Ok(first);
         }
     }
 }
@@ -341,156 +473,5 @@ fn job_of(received: &Received) -> Option<JobId> {
     match &received.line {
         Some(Line::Accepted(accepted)) => Some(accepted.job),
         _ => None,
-    }
-}
-
-/// The exit code of an outcome; says on standard error what went wrong.
-pub(super) fn conclude(outcome: &TurnOutcome, key: &str) -> Exit {
-    match outcome {
-        TurnOutcome::Left => Exit::Interrupted,
-        TurnOutcome::Final(received, interrupted) => {
-            let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
-            let said = match &received.line {
-                Some(Line::Error(error)) => {
-                    output::error(&error.error, error.hint.as_deref());
-                    true
-                }
-                Some(Line::MessageEnd(end)) if end.stop == Stop::Refusal => {
-                    output::error(&refused(&received.text), None);
-                    true
-                }
-                Some(_) => false,
-                None => {
-                    let error = "the final line is of a kind that this version does not know";
-                    output::error(error, None);
-                    true
-                }
-            };
-            if exit == Exit::Unknown {
-                output::err(&retry_hint(SENDING, KEY_OPTION, key));
-            }
-            match interrupted {
-                Interrupted::Yes => Exit::Interrupted,
-                Interrupted::No => {
-                    if exit == Exit::Failed && !said {
-                        output::error("the turn was cancelled", None);
-                    }
-                    exit
-                }
-            }
-        }
-        TurnOutcome::Failed(error) => {
-            tell_client_error(error);
-            let exit = exit::of_client_error(error);
-            if exit == Exit::Unknown {
-                output::err(&retry_hint(SENDING, KEY_OPTION, key));
-            }
-            exit
-        }
-    }
-}
-
-/// That a model refused, with the provider's word where the final line has it.
-fn refused(line: &str) -> String {
-    #[derive(Default, serde::Deserialize)]
-    struct Refused {
-        refusal: Option<String>,
-    }
-    let refused: Refused = serde_json::from_str(line).unwrap_or_default();
-    match refused.refusal {
-        Some(why) => format!("the model refused: {why}"),
-        None => "the model refused".to_owned(),
-    }
-}
-
-/// A failed conversation on standard error.
-pub(super) fn tell_client_error(error: &ClientError) {
-    let hint = match error {
-        ClientError::Unreachable { hint, .. } => hint.as_deref(),
-        ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
-        ClientError::NotWritten(_) => Some("put what is long into a file, and name the file"),
-        ClientError::TooMany(line) => line.hint.as_deref(),
-        ClientError::OneShotFailed { .. } | ClientError::Unknown(_) => None,
-    };
-    output::error(&error.to_string(), hint);
-}
-
-/// How to ask again with the key that `option` gives to one of `commands`.
-pub(super) fn retry_hint(commands: &[&str], option: &str, key: &str) -> String {
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    format!(
-        "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
-        retry_command(&words, commands, option, key)
-    )
-}
-
-/// The same command with its key.
-fn retry_command(words: &[String], commands: &[&str], option: &str, key: &str) -> String {
-    let mut command: Vec<String> = vec!["agentctl".to_owned()];
-    let with_value = format!("{option}=");
-    let mut placed = words
-        .iter()
-        .any(|word| word == option || word.starts_with(&with_value));
-    for word in words.iter().skip(1) {
-        command.push(quoted(word));
-        if !placed && commands.contains(&word.as_str()) {
-            command.push(format!("{option} {}", quoted(key)));
-            placed = true;
-        }
-    }
-    command.join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let word = output::safe(word);
-    // No argument holds what can't be quoted, which is NUL.
-    shlex::try_quote(&word).map_or_else(|_| word.to_string(), Cow::into_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn retried(words: &[&str]) -> String {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        retry_command(&words, SENDING, KEY_OPTION, "k1")
-    }
-
-    #[test]
-    fn refusal_is_told_in_the_providers_word() {
-        for (line, said) in [
-            (
-                r#"{"refusal":"content_filter"}"#,
-                "the model refused: content_filter",
-            ),
-            (r#"{"refusal":null}"#, "the model refused"),
-            ("{}", "the model refused"),
-        ] {
-            assert_eq!(refused(line), said);
-        }
-    }
-
-    #[test]
-    fn a_dispatch_is_asked_again_with_its_prefix() {
-        let words = ["agentctl", "dispatch", "--label", "a=b", "one two"];
-        let words = words.map(str::to_owned);
-        assert_eq!(
-            retry_command(&words, &["dispatch"], "--key-prefix", "k1"),
-            "agentctl dispatch --key-prefix k1 --label 'a=b' 'one two'"
-        );
-    }
-
-    #[test]
-    fn retry_command_is_the_same_with_its_key() {
-        assert_eq!(
-            retried(&["/bin/agentctl", "--socket", "/s", "send", "it's me"]),
-            r#"agentctl --socket /s send --idempotency-key k1 "it's me""#
-        );
-        assert_eq!(
-            retried(&["agentctl", "send", "--idempotency-key=k1", "hi"]),
-            "agentctl send '--idempotency-key=k1' hi"
-        );
     }
 }

@@ -37,6 +37,9 @@ pub struct WatchArgs {
     /// The store that the `seq` is of: of another one, it is refused
     #[arg(long, requires = "after", value_name = "EPOCH")]
     pub epoch: Option<String>,
+    /// Text piece by piece, as it comes, instead of each message when it is whole
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
     /// Print the protocol's own lines
     #[arg(long)]
     pub json: bool,

@@ -32,6 +32,13 @@ fn what_scripts_already_say_parses() {
         "agentctl logs --job j41 -f --since 2h -n 5",
         "agentctl log-level",
         "agentctl doctor --fix --full --json",
+        "agentctl send -c more",
+        "agentctl send -cq more --agent pi",
+        "agentctl send -s main more --notify",
+        "agentctl send more --notify=1m",
+        "agentctl attach main --notify=5",
+        "agentctl retry j41 --model large",
+        "agentctl watch --raw",
         "agentctl abort j41",
         "agentctl restart pi --now",
         "agentctl config show --json",
@@ -96,6 +103,9 @@ fn what_can_not_be_meant_is_refused() {
     }
     for words in [
         "agentctl abort 41",
+        "agentctl send -c -s main more",
+        "agentctl retry 41",
+        "agentctl watch --raw --json",
         "agentctl restart",
         "agentctl collect",
         "agentctl collect j1 --timeout -1",

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use agentd_protocol::JobId;
 use clap::{Args, ValueEnum};
 
 use crate::value;
@@ -11,21 +12,79 @@ use crate::value;
 // `send`.
 #[derive(Args, Clone, Debug)]
 pub struct SendArgs {
-    /// The turn; `-`, or none with a pipe, reads standard input
+    /// The turn; what is piped in goes behind it. `-`, or none with a pipe, is standard input alone
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
+    /// Go on with the session of this directory that was used last
+    #[arg(long = "continue", short = 'c', conflicts_with = "session")]
+    pub go_on: bool,
     /// How.
     #[command(flatten)]
     pub turn: TurnArgs,
-    /// Print the protocol's own lines
-    #[arg(long)]
-    pub json: bool,
+    /// And what is seen of it.
+    #[command(flatten)]
+    pub shown: ShownArgs,
     /// When the session is busy: wait, or be refused
     #[arg(long, value_enum, default_value_t = ModeArg::Queue, hide_possible_values = false)]
     pub mode: ModeArg,
     /// And when, and what if.
     #[command(flatten)]
     pub how: HowArgs,
+}
+
+// What is seen of a turn.
+#[derive(Args, Clone, Default, Debug)]
+pub struct ShownArgs {
+    /// Print the answer alone, when it is there: no notes, nothing that moves
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Tell the terminal when a turn has ended that took longer than this, 10s if not given
+    #[arg(
+        long,
+        value_name = "AFTER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10s",
+        value_parser = value::not_negative
+    )]
+    pub notify: Option<f64>,
+    /// Print the protocol's own lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+// `attach`.
+#[derive(Args, Clone, Debug)]
+pub struct AttachArgs {
+    /// A job, or a session: then its turn that runs, else its last one
+    #[arg(value_name = "JOB|SESSION")]
+    pub which: String,
+    /// What is seen of it.
+    #[command(flatten)]
+    pub shown: ShownArgs,
+}
+
+// `retry`.
+#[derive(Args, Clone, Debug)]
+pub struct RetryJobArgs {
+    /// Which
+    #[arg(value_name = "JOB")]
+    pub job: JobId,
+    /// Pin the model's provider, instead of the one it had
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
+    /// Pin the model, instead of the one it had
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Fail rather than run without the daemon
+    #[arg(long)]
+    pub no_fallback: bool,
+    /// The same key is the same job; a random one when not given
+    #[arg(long, value_name = "KEY")]
+    pub idempotency_key: Option<String>,
+    /// What is seen of it.
+    #[command(flatten)]
+    pub shown: ShownArgs,
 }
 
 // What every way of sending takes.
@@ -49,7 +108,7 @@ pub struct WhoArgs {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
     /// The conversation; without it a new one
-    #[arg(long, visible_alias = "session-id", value_name = "NAME")]
+    #[arg(long, short = 's', visible_alias = "session-id", value_name = "NAME")]
     pub session: Option<String>,
     /// Pin the model's provider
     #[arg(long, value_name = "NAME")]

@@ -1,0 +1,246 @@
+//! `attach` and `retry`: turns that were sent before, shown again or sent again.
+//!
+//! Owns which job is meant, and what of a stored send is sent once more. Must not know how a turn
+//! is run (`turn`).
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use agentd_protocol::JobId;
+use agentd_protocol::request::{Send, Wait};
+use agentd_protocol::rows::{JobRow, TurnRow};
+use agentd_protocol::work::{JobPhase, Jobs};
+
+use super::args::{AttachArgs, RetryJobArgs};
+use super::exit::Exit;
+use super::outcome::{self, Again};
+use super::send::{self, JsonView, OwnTurn};
+use super::terminal::Asker;
+use super::turn::{self, Interrupted, TurnOutcome, View};
+use super::turn_text::TurnText;
+use super::{ask, output};
+use agentd_client::client::{Client, START_IT};
+use agentd_client::fallback::Fallback;
+use agentd_client::key;
+use agentd_client::wire::Received;
+
+pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let shown = &args.shown;
+    let asker = Asker::of_terminal().filter(|_| !shown.json && !shown.quiet);
+    let connected = ask::attended(socket, send::attended(asker.as_ref())).await;
+    let mut client = match connected {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let row = match find(&mut client, &args.which).await {
+        Ok(row) => row,
+        Err(exit) => return Ok(exit),
+    };
+    if shown.json {
+        return show(client, &row, &mut JsonView, None).await;
+    }
+    let mut view = TurnText::new(None, send::shown(shown, socket, asker.as_ref()));
+    show(client, &row, &mut view, asker).await
+}
+
+/// A turn in flight as it goes on, or the end of one that is over.
+async fn show(
+    mut client: Client,
+    row: &JobRow,
+    view: &mut impl View,
+    asker: Option<Asker>,
+) -> io::Result<Exit> {
+    let job = row.job;
+    let again = Again::Job(job);
+    if matches!(
+        row.state,
+        JobPhase::Queued | JobPhase::Held | JobPhase::Running
+    ) {
+        let outcome = turn::follow(client, job, view, asker).await?;
+        return Ok(outcome::conclude(&outcome, again));
+    }
+    let jobs = [job];
+    let collected = client.collect(&jobs, Some(Duration::ZERO), Wait::All);
+    let collected = match collected.await {
+        Ok(collected) => collected,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
+    let Some(last) = collected.results.first() else {
+        output::error(&format!("{job} has no result"), None);
+        return Ok(Exit::Failed);
+    };
+    let last = Received::parse(last.to_string().as_bytes());
+    view.line(&last)?;
+    view.over();
+    let outcome = TurnOutcome::Final(Box::new(last), Interrupted::No);
+    Ok(outcome::conclude(&outcome, again))
+}
+
+/// The job of this name, or that of a session: the turn that runs, else the last one.
+async fn find(client: &mut Client, which: &str) -> Result<JobRow, Exit> {
+    if let Ok(job) = which.parse() {
+        return by_number(client, job).await;
+    }
+    for state in [Some(JobPhase::Running), None] {
+        let of_session = Jobs {
+            session: Some(which.to_owned()),
+            state,
+            limit: Some(1),
+            ..Jobs::default()
+        };
+        let found = client.jobs(of_session).await;
+        if let Some(row) = found.map_err(|error| ask::tell(&error))?.into_iter().next() {
+            return Ok(row);
+        }
+    }
+    output::error(
+        &format!("there is no job of a session `{which}`"),
+        Some("give a job, as `j41`, or a session: `agentctl jobs` lists both"),
+    );
+    Err(Exit::Usage)
+}
+
+async fn by_number(client: &mut Client, job: JobId) -> Result<JobRow, Exit> {
+    // The newest one before the next.
+    let upto = Jobs {
+        before: Some(JobId(job.0.saturating_add(1))),
+        limit: Some(1),
+        ..Jobs::default()
+    };
+    let found = client.jobs(upto).await.map_err(|error| ask::tell(&error))?;
+    let row = found.into_iter().find(|row| row.job == job);
+    row.ok_or_else(|| {
+        output::error(
+            &format!("there is no job `{job}`"),
+            Some("`agentctl jobs` lists those that are kept"),
+        );
+        Exit::Usage
+    })
+}
+
+pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let stored = match stored(args.job, socket).await {
+        Ok(stored) => stored,
+        Err(exit) => return Ok(exit),
+    };
+    let mut send = match again(&stored.turn, &stored.row) {
+        Ok(send) => send,
+        Err(why) => {
+            let hint = "`agentctl history` shows what it said: send that with `agentctl send`";
+            output::error(
+                &format!("{} can't be sent again: {why}", args.job),
+                Some(hint),
+            );
+            return Ok(Exit::Refused);
+        }
+    };
+    send.idempotency_key = args.idempotency_key;
+    send.provider = args.provider.or(send.provider);
+    send.model = args.model.or(send.model);
+    let send = key::completed(&send)?.into_owned();
+    if !args.shown.json && !args.shown.quiet {
+        let (job, session) = (args.job, output::safe(&stored.row.session));
+        output::note(&format!("{job} is sent again, in session {session}"));
+    }
+    let turn = OwnTurn {
+        socket,
+        fallback: send::fallback(args.no_fallback),
+        go_on: false,
+    };
+    turn.shown(send, &args.shown).await
+}
+
+struct StoredJob {
+    row: JobRow,
+    turn: TurnRow,
+}
+
+async fn stored(job: JobId, socket: Option<&Path>) -> Result<StoredJob, Exit> {
+    let mut client = ask::connected(socket, Fallback::Allowed, START_IT).await?;
+    let found = found(&mut client, job).await;
+    client.close().await;
+    found
+}
+
+async fn found(client: &mut Client, job: JobId) -> Result<StoredJob, Exit> {
+    let row = by_number(client, job).await?;
+    let turns = client.session_history(&row.session, Some(job)).await;
+    let turns = turns.map_err(|error| ask::tell(&error))?;
+    let turn = turns.into_iter().next().ok_or_else(|| {
+        output::error(
+            &format!("{job} can't be sent again: its session was closed"),
+            None,
+        );
+        Exit::Usage
+    })?;
+    Ok(StoredJob { row, turn })
+}
+
+/// The send that a stored one is once more, or why it can't be one.
+fn again(turn: &TurnRow, row: &JobRow) -> Result<Send, String> {
+    let Some(request) = &turn.request else {
+        return Err("its prompt is too long to be told by the daemon, or that is older".to_owned());
+    };
+    if !turn.attachments.is_empty() {
+        return Err("it had attachments, which are not sent again".to_owned());
+    }
+    let send: Send = serde_json::from_value(request.clone()).map_err(|why| why.to_string())?;
+    Ok(Send {
+        // It keeps its agent, its directory and its tools.
+        session: Some(row.session.clone()),
+        agent: None,
+        cwd: None,
+        cwd_if_new: None,
+        toolsets: None,
+        // Of the first time.
+        idempotency_key: None,
+        parent: None,
+        start_at: None,
+        stream: Some(true),
+        ..send
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn row() -> JobRow {
+        let row = json!({"job": "j4", "session": "s4", "agent": "pi", "state": "failed",
+            "attempt": 1, "preview": "", "accepted_at": "2026-11-21T19:00:00Z"});
+        serde_json::from_value(row).unwrap()
+    }
+
+    fn turn(more: Value) -> TurnRow {
+        let mut turn = json!({"job": "j4", "state": "failed", "accepted_at": "", "text": "hi",
+            "messages": [], "final": null});
+        let (members, more) = (turn.as_object_mut().unwrap(), more.as_object().unwrap());
+        members.extend(more.clone());
+        serde_json::from_value(turn).unwrap()
+    }
+
+    #[test]
+    fn retry_is_the_stored_send_in_its_session() {
+        let request = json!({"text": "hi", "agent": "pi", "cwd": "/tmp", "model": "m", "parent": "j1",
+            "idempotency_key": "k", "start_at": "2026-11-21T19:00:00Z", "labels": {"a": "b"}});
+        let send = again(&turn(json!({"request": request})), &row()).unwrap();
+        let expected = Send {
+            text: "hi".to_owned(),
+            session: Some("s4".to_owned()),
+            model: Some("m".to_owned()),
+            stream: Some(true),
+            labels: [("a".to_owned(), "b".to_owned())].into(),
+            ..Send::default()
+        };
+        assert_eq!(send, expected);
+    }
+
+    #[test]
+    fn retry_without_all_of_a_send_is_refused() {
+        assert!(again(&turn(json!({})), &row()).is_err());
+        let attached = json!({"request": {"text": "hi"}, "attachments": [{"mime": "text/plain"}]});
+        assert!(again(&turn(attached), &row()).is_err());
+    }
+}

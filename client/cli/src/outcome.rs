@@ -1,0 +1,236 @@
+//! What is said of how a turn ended, and the exit code of that.
+//!
+//! Owns the sentences and how somebody asks again. Must not know how a turn is run (`turn`).
+
+use std::borrow::Cow;
+
+use agentd_protocol::line::Stop;
+use agentd_protocol::request::Send;
+use agentd_protocol::{JobId, Line};
+
+use super::exit::{self, Exit};
+use super::output;
+use super::turn::{Interrupted, TurnOutcome};
+use agentd_client::client::ClientError;
+
+/// The commands that send one turn, and their option for its key.
+const SENDING: &[&str] = &["send", "agent", "retry"];
+const KEY_OPTION: &str = "--idempotency-key";
+
+/// The exit code of an outcome; says on standard error what went wrong.
+pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
+    match outcome {
+        TurnOutcome::Left => Exit::Interrupted,
+        TurnOutcome::Final(received, interrupted) => {
+            let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
+            let said = match &received.line {
+                Some(Line::Error(error)) => {
+                    output::error(&again.named(&error.error), error.hint.as_deref());
+                    true
+                }
+                Some(Line::MessageEnd(end)) if end.stop == Stop::Refusal => {
+                    output::error(&refused(&received.text), None);
+                    true
+                }
+                Some(_) => false,
+                None => {
+                    let error = "the final line is of a kind that this version does not know";
+                    output::error(error, None);
+                    true
+                }
+            };
+            if exit == Exit::Unknown {
+                output::err(&again.hint());
+            }
+            match interrupted {
+                Interrupted::Yes => Exit::Interrupted,
+                Interrupted::No => {
+                    if exit == Exit::Failed && !said {
+                        output::error("the turn was cancelled", None);
+                    }
+                    exit
+                }
+            }
+        }
+        TurnOutcome::Failed(error) => {
+            tell_client_error(error);
+            let exit = exit::of_client_error(error);
+            if exit == Exit::Unknown {
+                output::err(&again.hint());
+            }
+            exit
+        }
+    }
+}
+
+/// That a model refused, with the provider's word where the final line has it.
+fn refused(line: &str) -> String {
+    #[derive(Default, serde::Deserialize)]
+    struct Refused {
+        refusal: Option<String>,
+    }
+    let refused: Refused = serde_json::from_str(line).unwrap_or_default();
+    match refused.refusal {
+        Some(why) => format!("the model refused: {why}"),
+        None => "the model refused".to_owned(),
+    }
+}
+
+/// How an outcome is asked for that isn't known.
+#[derive(Clone, Copy)]
+pub(super) enum Again<'a> {
+    /// By the key of our send.
+    Send(&'a Send),
+    /// By its number.
+    Job(JobId),
+}
+
+impl Again<'_> {
+    fn hint(self) -> String {
+        let send = match self {
+            Self::Job(job) => {
+                return format!("hint: see what became of it: `agentctl attach {job}`\n");
+            }
+            Self::Send(send) => send,
+        };
+        let key = send.idempotency_key.as_deref().unwrap_or_default();
+        retry_hint(SENDING, KEY_OPTION, key, send.session.as_deref())
+    }
+
+    /// The daemon counts attachments; who sent them knows their files.
+    fn named(self, error: &str) -> String {
+        let mut error = error.to_owned();
+        if let Self::Send(send) = self {
+            for (number, of) in send.attachments.iter().enumerate() {
+                if let Some(name) = of.path.as_ref().or(of.name.as_ref()) {
+                    error =
+                        error.replace(&format!("`attachments[{number}]`"), &format!("`{name}`"));
+                }
+            }
+        }
+        error
+    }
+}
+
+/// A failed conversation on standard error.
+pub(super) fn tell_client_error(error: &ClientError) {
+    let hint = match error {
+        ClientError::Unreachable { hint, .. } => hint.as_deref(),
+        ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
+        ClientError::NotWritten(_) => Some("put what is long into a file, and name the file"),
+        ClientError::TooMany(line) => line.hint.as_deref(),
+        ClientError::OneShotFailed { .. } | ClientError::Unknown(_) => None,
+    };
+    output::error(&error.to_string(), hint);
+}
+
+/// How to ask again with the key that `option` gives to one of `commands`.
+pub(super) fn retry_hint(
+    commands: &[&str],
+    option: &str,
+    key: &str,
+    session: Option<&str>,
+) -> String {
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    format!(
+        "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
+        retry_command(&words, commands, option, key, session)
+    )
+}
+
+/// The same command with its key. The last session may be another one by then.
+fn retry_command(
+    words: &[String],
+    commands: &[&str],
+    option: &str,
+    key: &str,
+    session: Option<&str>,
+) -> String {
+    let mut command: Vec<String> = vec!["agentctl".to_owned()];
+    let with_value = format!("{option}=");
+    let mut placed = words
+        .iter()
+        .any(|word| word == option || word.starts_with(&with_value));
+    for word in words.iter().skip(1) {
+        match (word.as_str(), session) {
+            ("-c" | "--continue", Some(session)) => {
+                command.push(format!("--session {}", quoted(session)));
+            }
+            _ => command.push(quoted(word)),
+        }
+        if !placed && commands.contains(&word.as_str()) {
+            command.push(format!("{option} {}", quoted(key)));
+            placed = true;
+        }
+    }
+    command.join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let word = output::safe(word);
+    // No argument holds what can't be quoted, which is NUL.
+    shlex::try_quote(&word).map_or_else(|_| word.to_string(), Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agentd_protocol::attachment::Attachment;
+
+    fn retried(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        retry_command(&words, SENDING, KEY_OPTION, "k1", Some("s9"))
+    }
+
+    #[test]
+    fn refusal_is_told_in_the_providers_word() {
+        for (line, said) in [
+            (
+                r#"{"refusal":"content_filter"}"#,
+                "the model refused: content_filter",
+            ),
+            (r#"{"refusal":null}"#, "the model refused"),
+            ("{}", "the model refused"),
+        ] {
+            assert_eq!(refused(line), said);
+        }
+    }
+
+    #[test]
+    fn attachment_that_is_refused_has_its_name() {
+        let send = Send {
+            attachments: vec![Attachment::of_path("/a.png"), Attachment::of_path("/b.txt")],
+            ..Send::default()
+        };
+        let named = Again::Send(&send).named("`attachments[1]` is a device");
+        assert_eq!(named, "`/b.txt` is a device");
+    }
+
+    #[test]
+    fn a_dispatch_is_asked_again_with_its_prefix() {
+        let words = ["agentctl", "dispatch", "--label", "a=b", "one two"];
+        let words = words.map(str::to_owned);
+        assert_eq!(
+            retry_command(&words, &["dispatch"], "--key-prefix", "k1", None),
+            "agentctl dispatch --key-prefix k1 --label 'a=b' 'one two'"
+        );
+    }
+
+    #[test]
+    fn retry_command_is_the_same_with_its_key() {
+        assert_eq!(
+            retried(&["/bin/agentctl", "--socket", "/s", "send", "it's me"]),
+            r#"agentctl --socket /s send --idempotency-key k1 "it's me""#
+        );
+        assert_eq!(
+            retried(&["agentctl", "send", "--idempotency-key=k1", "hi"]),
+            "agentctl send '--idempotency-key=k1' hi"
+        );
+        assert_eq!(
+            retried(&["agentctl", "send", "-c", "hi"]),
+            "agentctl send --idempotency-key k1 --session s9 hi"
+        );
+    }
+}
