@@ -23,6 +23,8 @@ pub struct Rejected {
     pub error: String,
     /// What to do, where that is known.
     pub hint: Option<String>,
+    /// What could be meant, where that is the question.
+    pub choices: Vec<String>,
 }
 
 impl Rejected {
@@ -32,7 +34,15 @@ impl Rejected {
             code,
             error: error.into(),
             hint: None,
+            choices: Vec::new(),
         }
+    }
+
+    /// The same with what could be meant.
+    #[must_use]
+    pub fn choices(mut self, choices: Vec<String>) -> Self {
+        self.choices = choices;
+        self
     }
 
     /// The same with a hint.

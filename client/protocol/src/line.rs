@@ -446,6 +446,9 @@ pub struct ErrorLine {
     /// What to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// What could be meant, of an `ambiguous` send: names of agents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
     /// May the same request succeed later?
     #[serde(default)]
     pub retryable: bool,

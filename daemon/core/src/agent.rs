@@ -35,6 +35,10 @@ pub struct Agent {
     pub model: Option<String>,
     /// Default thinking level.
     pub thinking: Option<String>,
+    /// Providers of models that it has for sure, besides those that its kind says.
+    pub has: Vec<String>,
+    /// Has it what it needs to answer, a login or a key, where that can be seen?
+    pub logged_in: Option<bool>,
 }
 
 /// The exec form of an agent whose program lacks the form that it was run in.

@@ -445,6 +445,7 @@ impl From<Failure> for Rejected {
             code: failure.code,
             error: failure.error,
             hint: failure.hint,
+            choices: Vec::new(),
         }
     }
 }

@@ -286,6 +286,9 @@ fn known(
         provider: config.provider.clone(),
         model: config.model.clone(),
         thinking: config.thinking.clone(),
+        has: Vec::new(),
+        // The environment of an agent is not this one's: whoever runs it says.
+        logged_in: None,
     };
     (agent, runs.then_some(config))
 }

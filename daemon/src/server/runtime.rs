@@ -40,7 +40,7 @@ use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
 use crate::worker::{
     Attach, FileLimit, HostProbe, HostSnapshot, Learned, Patience, Roster, SpawnRecord, Spawner,
-    Versions, adopt_orphans, learned,
+    Versions, adopt_orphans, learned, tell_logins,
 };
 
 /// Connections that were accepted and not heard of: more than there can be.
@@ -433,6 +433,7 @@ const fn patience(served: &Served) -> Patience {
 /// Looks at every agent, each in the form that it was last found to have.
 fn look(config: &Config, state_dir: &Path) -> HostProbe {
     let (config, state_dir) = (config.clone(), state_dir.to_owned());
+    let environment = std::env::vars_os().collect();
     Arc::new(move |files| {
         let Learned { exec_only, others } = learned(&state_dir, files);
         let look = config::HostEnv {
@@ -447,6 +448,7 @@ fn look(config: &Config, state_dir: &Path) -> HostProbe {
                 run.pass_env.extend(config.provider_keys.iter().cloned());
             }
         }
+        tell_logins(&mut agents, &config, &environment, files);
         HostSnapshot { agents, looked_for }
     })
 }

@@ -6,6 +6,7 @@
 mod environment;
 mod family;
 mod fetch;
+mod logins;
 mod probe;
 mod pump;
 mod reap;
@@ -38,6 +39,7 @@ use spawn::Plan;
 use versions::Unready;
 
 pub use fetch::Attach;
+pub use logins::tell_logins;
 pub use reap::adopt_orphans;
 pub use roster::{HostProbe, HostSnapshot, Roster};
 pub use spawn::FileLimit;

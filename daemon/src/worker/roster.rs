@@ -62,7 +62,9 @@ impl KnownAgent {
             return false;
         }
         // Which form the same program has, it says itself.
-        self.stamp != new.stamp || self.agent.command.first() != new.agent.command.first()
+        self.stamp != new.stamp
+            || self.agent.command.first() != new.agent.command.first()
+            || self.agent.logged_in != new.agent.logged_in
     }
 }
 
@@ -265,6 +267,8 @@ mod tests {
             provider: None,
             model: None,
             thinking: None,
+            has: Vec::new(),
+            logged_in: None,
         };
         let run = agent.usable.is_ok().then_some(run);
         HostSnapshot {

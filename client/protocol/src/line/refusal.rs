@@ -14,6 +14,7 @@ impl ErrorLine {
             code: rejected.code,
             error: cut(rejected.error),
             hint: rejected.hint.map(cut),
+            choices: rejected.choices,
             retryable: rejected.code.retryable(),
             turn: None,
             seq: None,

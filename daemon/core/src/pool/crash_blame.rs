@@ -98,6 +98,8 @@ mod tests {
             provider: None,
             model: Some("usual".to_owned()),
             thinking: None,
+            has: Vec::new(),
+            logged_in: None,
         }
     }
 

@@ -6,7 +6,7 @@ use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
-use crate::agent::{Found, Sessions};
+use crate::agent::{Agent, Found, Providers, Sessions};
 use crate::attached::AttachmentSupport;
 use crate::ids::SessionId;
 use crate::pins;
@@ -15,34 +15,82 @@ use crate::state::State;
 use crate::store::Pins;
 
 impl State {
-    /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`.
-    pub(crate) fn default_agent(&self) -> Result<String, Rejected> {
+    /// The agent that answers when nobody is named: PROTOCOL.md part 4, `agent`. A provider or a
+    /// model that is asked for leaves those who have it.
+    pub(crate) fn default_agent(
+        &self,
+        provider: Option<&String>,
+        model: Option<&String>,
+    ) -> Result<String, Rejected> {
         if let Some(default) = &self.settings.default_agent {
             return Ok(default.clone());
         }
-        let usable = |third_party: bool| {
-            self.settings.agents.values().filter(move |agent| {
-                agent.usable.is_ok() && (agent.found != Found::BuiltIn) == third_party
-            })
+        let agents = self.settings.agents.values();
+        let usable: Vec<&Agent> = agents.filter(|agent| agent.usable.is_ok()).collect();
+        let able = match (provider, model) {
+            (None, None) => usable,
+            _ => self.those_who_have(usable, provider, model),
         };
-        // What the user installed goes before the built-in agent, which is always there.
-        let candidates: Vec<&str> = usable(true).map(|agent| agent.name.as_str()).collect();
-        match candidates.as_slice() {
-            [one] => return Ok((*one).to_owned()),
-            [] => {}
+        match ready(&able).as_slice() {
+            [] => Err(self.no_agent()),
+            [one] => Ok(one.name.clone()),
             several => {
+                let names: Vec<&str> = several.iter().map(|agent| agent.name.as_str()).collect();
                 let error = format!(
                     "several agents could answer and none is the default: {}",
-                    several.join(", ")
+                    names.join(", ")
                 );
                 let hint = "name one with `agent`, or set `default_agent` in config.toml";
-                return Err(Rejected::new(Code::Ambiguous, error).hint(hint));
+                let names = names.into_iter().map(str::to_owned).collect();
+                let rejected = Rejected::new(Code::Ambiguous, error).hint(hint);
+                Err(rejected.choices(names))
             }
         }
-        usable(false)
-            .next()
-            .map(|agent| agent.name.clone())
-            .ok_or_else(|| self.no_agent())
+    }
+
+    /// Of these, those who have a model or a provider for sure; else those who may have it; else all,
+    /// so that whoever is asked says why not.
+    fn those_who_have<'a>(
+        &self,
+        agents: Vec<&'a Agent>,
+        provider: Option<&String>,
+        model: Option<&String>,
+    ) -> Vec<&'a Agent> {
+        let surely = |agent: &&Agent| {
+            let known = match agent.describe.providers {
+                Providers::Known(known) => known,
+                Providers::Any | Providers::OfModel | Providers::None => &[],
+            };
+            let has_provider = |name: &String| {
+                known.contains(&name.as_str())
+                    || agent.has.contains(name)
+                    || agent.provider.as_ref() == Some(name)
+            };
+            let has_model = |name: &String| {
+                let mut slots = self.pool.slots().filter(|slot| slot.agent == agent.name);
+                agent.model.as_ref() == Some(name)
+                    || slots.any(|slot| slot.models.as_ref().is_some_and(|of| of.contains(name)))
+            };
+            match provider {
+                Some(provider) => has_provider(provider),
+                None => model.is_some_and(has_model),
+            }
+        };
+        let perhaps = |agent: &&Agent| {
+            let pins = Pins {
+                provider: provider.or(agent.provider.as_ref()).cloned(),
+                model: model.or(agent.model.as_ref()).cloned(),
+                thinking: None,
+            };
+            pins::check(agent, &pins).is_ok()
+        };
+        let able: Vec<&Agent> = agents.iter().copied().filter(perhaps).collect();
+        let sure: Vec<&Agent> = able.iter().copied().filter(surely).collect();
+        match (sure.is_empty(), able.is_empty()) {
+            (false, _) => sure,
+            (true, false) => able,
+            (true, true) => agents,
+        }
     }
 
     fn no_agent(&self) -> Rejected {
@@ -129,6 +177,28 @@ impl State {
     }
 }
 
+/// Who of these answers a send that names nobody: what the user installed goes before the built-in
+/// agent, which is always there; but nobody is logged out while another is ready.
+fn ready<'a>(able: &[&'a Agent]) -> Vec<&'a Agent> {
+    let of = |wanted: &dyn Fn(&Agent) -> bool| -> Vec<&'a Agent> {
+        let found = able.iter().copied();
+        found.filter(|agent| wanted(agent)).collect()
+    };
+    let is_installed = |agent: &Agent| agent.found != Found::BuiltIn;
+    let steps: [&dyn Fn(&Agent) -> bool; 4] = [
+        &|agent| is_installed(agent) && agent.logged_in != Some(false),
+        &|agent| !is_installed(agent) && agent.logged_in == Some(true),
+        // One that is logged out says what to do about it.
+        &is_installed,
+        &|_| true,
+    ];
+    let found = steps.into_iter().map(of);
+    found
+        .into_iter()
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
 /// What to do with a file that can't be attached.
 pub(crate) const SAY_ITS_PATH: &str =
     "say in the text where the file is: most agents can read files by themselves";
@@ -143,6 +213,6 @@ impl State {
 }
 
 /// Is a process of this agent given the prompt at its spawn?
-pub(crate) fn per_turn(agent: &crate::agent::Agent) -> bool {
+pub(crate) fn per_turn(agent: &Agent) -> bool {
     agent.describe.sessions == Sessions::PerTurn
 }

@@ -6,7 +6,7 @@ use agentd_protocol::line::Level;
 use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::{Id, Request};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Found};
 use crate::effect::Effect;
 use crate::event::RequestContext;
 use crate::health::Cause;
@@ -43,7 +43,7 @@ impl State {
         };
         let nobody = || {
             let chosen = self.settings.default_agent.as_deref();
-            chosen.map_or_else(|| self.nobody_answers(), unknown)
+            chosen.map_or_else(|| self.nobody_answers() || self.is_out_of_login(), unknown)
         };
         let of_send = |send: &Send| {
             let session = send
@@ -66,6 +66,16 @@ impl State {
             Request::RestartWorker(restart) => restart.agent.as_deref().is_some_and(unknown),
             _ => false,
         }
+    }
+
+    /// Are all that somebody installed logged out, as far as the last look saw?
+    fn is_out_of_login(&self) -> bool {
+        let agents = self.settings.agents.values();
+        let usable = agents.filter(|agent| agent.usable.is_ok());
+        let mut installed = usable
+            .filter(|agent| agent.found != Found::BuiltIn)
+            .peekable();
+        installed.peek().is_some() && installed.all(|agent| agent.logged_in == Some(false))
     }
 
     fn nobody_answers(&self) -> bool {

@@ -180,6 +180,7 @@ impl State {
             code: failure.code,
             error: head_and_tail(failure.error, limits::MAX_TOOL_OUTPUT).0,
             hint: failure.hint,
+            choices: Vec::new(),
             retryable: failure.code.retryable(),
             turn: Some(turn_facts),
             seq: None,

@@ -200,7 +200,7 @@ impl State {
     }
 
     pub(crate) fn agent_rows(&self, looked: &BTreeMap<String, Looked>) -> Vec<AgentRow> {
-        let default = self.default_agent().ok();
+        let default = self.default_agent(None, None).ok();
         let looked = |name: &str| looked.get(name).cloned().unwrap_or_default();
         self.settings
             .agents

@@ -292,7 +292,7 @@ impl State {
         }
         let agent = match &send.agent {
             Some(agent) => agent.clone(),
-            None => self.default_agent()?,
+            None => self.default_agent(send.provider.as_ref(), send.model.as_ref())?,
         };
         self.usable(&agent, None, send)?;
         let if_new = send.cwd_if_new.as_ref().filter(|_| send.cwd.is_none());

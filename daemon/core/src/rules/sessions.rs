@@ -95,7 +95,7 @@ impl State {
         }
         let agent = match &new.agent {
             Some(agent) => agent.clone(),
-            None => self.default_agent()?,
+            None => self.default_agent(None, None)?,
         };
         let like = Send {
             toolsets: new.toolsets.clone(),

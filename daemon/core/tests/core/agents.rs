@@ -53,6 +53,8 @@ fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
         provider: None,
         model: None,
         thinking: None,
+        has: Vec::new(),
+        logged_in: None,
     }
 }
 

@@ -379,26 +379,6 @@ fn reader_gets_what_is_committed_during_refill() {
 }
 
 #[test]
-fn default_agent_among_several_is_ambiguous() {
-    let mut settings = settings();
-    settings.default_agent = None;
-    let mut world = World::new(settings.clone());
-    let conn = world.connect();
-    world.request(conn, 1, r#"{"prompt":"hi"}"#);
-    assert_eq!(world.last_error(conn), Some(Code::Ambiguous));
-    settings.agents.retain(|name, _| name == "one");
-    let mut world = World::new(settings.clone());
-    let conn = world.connect();
-    world.request(conn, 1, r#"{"prompt":"hi"}"#);
-    assert_eq!(world.clients[&conn].lines[0]["agent"], "one");
-    settings.agents.clear();
-    let mut world = World::new(settings);
-    let conn = world.connect();
-    world.request(conn, 1, r#"{"prompt":"hi"}"#);
-    assert_eq!(world.last_error(conn), Some(Code::NoAgent));
-}
-
-#[test]
 fn stop_ends_in_time_whatever_hangs() {
     let (mut world, conn, _) = running();
     // The store never answers again: a commit is outstanding for ever.

@@ -9,6 +9,7 @@
 mod agents;
 mod attachments;
 mod callbacks;
+mod choice;
 mod clocks;
 mod cursors;
 mod directories;
