@@ -78,7 +78,7 @@ pub struct Client {
 }
 
 /// What to do when there is no daemon, where the endpoint doesn't know better.
-pub const START_IT: &str = "start it with `agentd`";
+pub const START_IT: &str = "`agentctl start` starts it";
 
 /// Why nobody serves us, or nobody answers.
 #[derive(Debug, thiserror::Error)]
@@ -169,7 +169,7 @@ impl Client {
                 "{}, and running once without it failed: {error}",
                 reason.sentence()
             );
-            let hint = Some("start the daemon with `agentd`, or put `agentd` on `PATH`".to_owned());
+            let hint = Some("put `agentd` next to `agentctl`, or on `PATH`".to_owned());
             ClientError::Unreachable { error, hint }
         })?;
         let said = Connection::open(stdout, stdin, &greeting(&options), START_PATIENCE).await;

@@ -116,6 +116,15 @@ impl LocalEndpoint {
         }
     }
 
+    /// Is the socket what a daemon left that is gone?
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        let known = self.lock.as_deref().and_then(read);
+        known.is_some_and(|(left, holding)| {
+            holding == Holding::Free && same_socket(&left.socket, &self.path)
+        })
+    }
+
     /// The process that holds the daemon's lock for this socket.
     #[must_use]
     pub fn holder(&self) -> Option<u32> {

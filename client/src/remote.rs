@@ -482,12 +482,12 @@ mod tests {
             why(Some(127), "bash: line 1: agentctl: command not found\n").0,
             Stage::Program
         );
-        let down = "error: no daemon is running\nhint: start it with `agentd`\n";
+        let down = "error: no daemon is running\nhint: `agentctl start` starts it\n";
         assert_eq!(
             why(Some(69), down),
             (
                 Stage::Daemon,
-                "on `mac`: no daemon is running; hint: start it with `agentd`".to_owned(),
+                "on `mac`: no daemon is running; hint: `agentctl start` starts it".to_owned(),
                 Some(69)
             )
         );

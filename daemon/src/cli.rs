@@ -5,17 +5,18 @@
 mod agents;
 mod doctor;
 mod restore;
+mod settings;
 mod webhook;
 
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agentd_protocol::nearest::nearest;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::{self, Config, EditError, HostEnv};
+use crate::platform::detached;
 use crate::platform::files::Files;
 use crate::platform::lock::LockError;
 use crate::platform::log;
@@ -53,6 +54,9 @@ struct Arguments {
     /// With --stdio: why there was no daemon, for the result
     #[arg(long, requires = "stdio", value_name = "REASON")]
     fallback_reason: Option<String>,
+    /// Leave the terminal and whoever started it, as `agentctl start` wants it
+    #[arg(long, hide = true, conflicts_with = "stdio")]
+    detach: bool,
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -72,10 +76,10 @@ struct PlaceArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// The configuration in force
+    /// The configuration: show, set, replace
     Config {
         #[command(subcommand)]
-        command: ConfigCommand,
+        command: settings::ConfigCommand,
     },
     /// Change the agents of the configuration, as `agentctl agents` does
     Agents {
@@ -98,20 +102,13 @@ enum Command {
     },
 }
 
-#[derive(Subcommand, Debug)]
-enum ConfigCommand {
-    /// Print each value with where it came from
-    Show {
-        /// As one JSON array
-        #[arg(long)]
-        json: bool,
-    },
-}
-
 /// Runs the program with the process's own arguments.
 #[must_use]
 pub fn main() -> ExitCode {
     memory::keep_little();
+    if detached::is_asked_for() {
+        detached::leave();
+    }
     inherited::keep();
     signals::take_charge();
     agentd_base::secrecy::leave_no_core();
@@ -238,6 +235,9 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
         Some(Command::Restore(args)) => return restore::run(&args, &paths),
         // Before the configuration is read: that it can't be is one of the findings.
         Some(Command::Doctor(args)) => return examine(args, paths, own_directory),
+        Some(Command::Config { command }) if command.is_of_the_file() => {
+            return settings::run(command, &paths);
+        }
         command => command,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -257,14 +257,8 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
     if !arguments.stdio {
         tell_warnings(&config);
     }
-    if let Some(Command::Config {
-        command: ConfigCommand::Show { json },
-    }) = command
-    {
-        return show(&config, json).map_err(|error| CliFailure {
-            code: FAILED,
-            error,
-        });
+    if let Some(Command::Config { command }) = command {
+        return settings::show(&command, &config);
     }
     if arguments.place.no_alias {
         config.alias = None;
@@ -318,24 +312,7 @@ fn load(paths: &Paths, look: HostEnv) -> anyhow::Result<Config> {
         );
     }
     let config = Config::load(&paths.config, &paths.env_file, &look)?;
-    // Only a name that isn't configured has to be looked for.
-    if let Some(default) = &config.default_agent
-        && !config.agents.contains_key(default)
-    {
-        let agents = config::agents(&config, &look);
-        let names = || agents.iter().map(|(agent, _)| agent.name.as_str());
-        if !names().any(|name| name == default) {
-            let file = paths.config.display();
-            let known: Vec<&str> = names().collect();
-            let hint = match nearest(default, names()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("known agents: {}", known.join(", ")),
-            };
-            anyhow::bail!(
-                "{file}: `default_agent` is `{default}`, which is no agent; hint: {hint}"
-            );
-        }
-    }
+    config::check_default(&config, &paths.config, &look)?;
     Ok(config)
 }
 
@@ -351,23 +328,4 @@ fn completions(shell: Shell) -> std::io::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "agentd", &mut script);
     std::io::stdout().write_all(&script)
-}
-
-fn show(config: &Config, json: bool) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let shown = config.show();
-    if json {
-        let rows: Vec<_> = shown
-            .iter()
-            .map(
-                |row| serde_json::json!({"key": row.key, "value": row.value, "source": row.source}),
-            )
-            .collect();
-        writeln!(out, "{}", serde_json::Value::from(rows))?;
-        return Ok(());
-    }
-    for row in shown {
-        writeln!(out, "{} = {}  # {}", row.key, row.value, row.source)?;
-    }
-    Ok(())
 }

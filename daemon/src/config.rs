@@ -10,6 +10,7 @@ pub mod fuzzing;
 mod presets;
 mod read;
 mod secrets;
+mod set;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -28,12 +29,14 @@ pub use presets::{
     is_built_in, is_its_own, logged_in, long_lived_word, passes, tells_version, why_another,
 };
 use read::kinds;
+pub use set::{Edit, edit};
 pub use show::Shown;
 pub use warnings::Warning;
 
 use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
 use agentd_core::agent::Found;
+use agentd_protocol::nearest::nearest;
 
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;
@@ -42,6 +45,32 @@ use crate::platform::files::Files;
 pub const DEFAULT_ALIAS: &str = "/tmp/timmy.sock";
 /// A process idle this long is stopped, unless the user says otherwise.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What `agentctl` does where no daemon runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientStart {
+    /// Asks whoever sits there, once.
+    Ask,
+    /// Starts one.
+    Always,
+    /// Runs each turn by itself.
+    Never,
+}
+
+impl ClientStart {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Ask, Self::Always, Self::Never];
+
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+}
 
 /// For how long ended jobs are kept, and how much of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,6 +162,8 @@ pub struct Config {
     pub provider_keys: Vec<String>,
     /// The file that all this is from, for the agent that reads it, too.
     pub file: PathBuf,
+    /// What `agentctl` does where no daemon runs: it reads this for itself.
+    pub start: Option<ClientStart>,
     /// What the store forgets.
     pub retention: Retention,
     /// Where each value was given, by its dotted key; what isn't in it is a default.
@@ -160,6 +191,15 @@ pub struct HostEnv {
     pub alias: Option<String>,
     /// How files are looked at.
     pub files: Files,
+}
+
+/// The default agent is none.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: `default_agent` is `{default}`, which is no agent; hint: {hint}", file.display())]
+pub struct NoSuchDefault {
+    file: PathBuf,
+    default: String,
+    hint: String,
 }
 
 /// Why the configuration can't be used.
@@ -196,6 +236,35 @@ pub enum ConfigError {
     /// Others can change what it says.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
+}
+
+/// Is the default agent one that there is?
+///
+/// # Errors
+/// Says which there are.
+pub fn check_default(config: &Config, file: &Path, look: &HostEnv) -> Result<(), NoSuchDefault> {
+    let Some(default) = &config.default_agent else {
+        return Ok(());
+    };
+    // Only a name that isn't configured has to be looked for.
+    if config.agents.contains_key(default) {
+        return Ok(());
+    }
+    let agents = agents(config, look);
+    let names = || agents.iter().map(|(agent, _)| agent.name.as_str());
+    if names().any(|name| name == default) {
+        return Ok(());
+    }
+    let known: Vec<&str> = names().collect();
+    let hint = match nearest(default, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known agents: {}", known.join(", ")),
+    };
+    Err(NoSuchDefault {
+        file: file.to_owned(),
+        default: default.clone(),
+        hint,
+    })
 }
 
 impl HostEnv {

@@ -14,6 +14,7 @@ const WRONG: &str = "zzzzzzzzzzzz = 1";
 const TABLES: &[(&str, &str)] = &[
     ("", ""),
     ("agents.NAME", "[agents.claude]\n"),
+    ("client", "[client]\n"),
     ("retention", "[retention]\n"),
     ("models", "[models]\n"),
     (

@@ -461,7 +461,7 @@ fn restart_without_a_daemon_says_nothing_to_do() {
     let refused = place.agentctl(&["restart", "pi"]);
     assert_eq!(refused.code, Some(69), "{refused:?}");
     assert!(
-        refused.stderr.contains("nothing to restart") && !refused.stderr.contains("start it with"),
+        refused.stderr.contains("nothing to restart") && !refused.stderr.contains("agentctl start"),
         "{refused:?}"
     );
 }

@@ -346,7 +346,7 @@ fn stored_work_without_a_daemon_is_pointed_to() {
                 && finished
                     .stderr
                     .starts_with("error: agentd is not running: ")
-                && finished.stderr.contains("start it with `agentd`"),
+                && finished.stderr.contains("`agentctl start`"),
             "{args:?}: {finished:?}"
         );
     }

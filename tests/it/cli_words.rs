@@ -55,7 +55,7 @@ fn cli_hints_for_another_machine_speak_of_it() {
             failed.stderr.contains("`ssh mac agentctl status`"),
             "{failed:?}"
         );
-        for of_here in ["agentd is not running", "start it with"] {
+        for of_here in ["agentd is not running", "agentctl start"] {
             assert!(!failed.stderr.contains(of_here), "{failed:?}");
         }
     }

@@ -151,6 +151,8 @@ fn spelt(text: &str) -> String {
 fn b11_commands_show_a_terminal_nothing_it_obeys() {
     let daemon = evil_daemon();
     let evil_path = format!("/tmp/{EVIL}");
+    // Of a session that was never there: of one that was, nothing is told.
+    let evil_session = format!("x{EVIL}");
     for args in [
         &["send", "hi"][..],
         &["send", "hi", "--agent", "fails"],
@@ -164,7 +166,7 @@ fn b11_commands_show_a_terminal_nothing_it_obeys() {
         &["send", "hi", "--session", EVIL],
         &["send", "hi", "--cwd", &evil_path],
         &["send", "hi", "--mode", EVIL],
-        &["abort", EVIL],
+        &["abort", &evil_session],
         &["restart", EVIL],
         &["--socket", &evil_path, "status"],
     ] {

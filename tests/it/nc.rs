@@ -50,7 +50,7 @@ fn nc_prints_the_answer_and_ends() {
     let place = daemon.kill();
     let done = finish(nc(&place, &place.socket()), b"{}\n");
     assert_eq!(done.code, Some(69), "{done:?}");
-    assert!(done.stderr.contains("start it with `agentd`"), "{done:?}");
+    assert!(done.stderr.contains("`agentctl start`"), "{done:?}");
 }
 
 #[test]

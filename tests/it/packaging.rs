@@ -187,12 +187,19 @@ fn offered(place: &Place, bash: &Path, program: (&str, &str), words: &str) -> Ve
     let script = place.path("completions.bash");
     fs::write(&script, finish(command, b"").stdout).unwrap();
     let name = program.0;
+    // One of them asks the program, the others have all words in the script.
+    let function = match name {
+        "agentctl" => "_clap_complete_agentctl".to_owned(),
+        name => format!("_{name}"),
+    };
     let asks = format!(
         "source {}; COMP_WORDS=({name} {words} ''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-         _{name} {name} '' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+         {function} {name} '' ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         script.display()
     );
+    let bin = Path::new(AGENTCTL).parent().unwrap().display();
     let mut command = place.command(bash);
+    command.env("PATH", format!("{bin}:/usr/bin:/bin"));
     command.args(["-c", &asks]);
     let done = finish(command, b"");
     assert_eq!(done.code, Some(0), "{done:?}");

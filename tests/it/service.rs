@@ -524,7 +524,7 @@ fn service_without_a_manager_says_what_next() {
             .env("XDG_RUNTIME_DIR", place.path("nothing"));
         let refused = finish(agentctl, b"");
         assert_eq!(refused.code, Some(78), "{refused:?}");
-        assert!(refused.stderr.contains("nohup agentd"), "{refused:?}");
+        assert!(refused.stderr.contains("agentctl start"), "{refused:?}");
     }
     assert!(!place.path("home/.config").exists());
 }

@@ -3,6 +3,7 @@
 //! Owns the try and its words. The configuration is the daemon's to change: its own program does.
 //! Must not know what `config.toml` looks like.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,9 +20,12 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, output, render, service};
+use super::{ask, control, output, render};
 use agentd_client::client::{Attended, Client, Options};
-use agentd_client::fallback::Fallback;
+use agentd_client::endpoint::LocalEndpoint;
+use agentd_client::fallback::{Fallback, Lock};
+use agentd_client::health;
+use agentd_client::places::Environment;
 use agentd_client::ssh::Target;
 use agentd_client::wire::{Nothing, Received};
 use agentd_client::{key, oneshot};
@@ -31,8 +35,6 @@ const QUESTION: &str =
     "This is a test of the connection. Use no tools. Answer with one word: ready";
 /// Whoever looks at a terminal for longer wants to know why.
 const QUIET_FOR: Duration = Duration::from_secs(1);
-/// A daemon that is there takes a connection at once.
-const THERE_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     match args.command {
@@ -40,6 +42,7 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
         Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
         Some(AgentsCommand::Remove(args)) => change(&remove_words(args), socket).await,
         Some(AgentsCommand::Default(args)) => change(&default_words(args), socket).await,
+        Some(AgentsCommand::Restart(args)) => control::restart(args, socket).await,
         Some(AgentsCommand::Test(args)) => test(args, socket).await,
     }
 }
@@ -81,6 +84,7 @@ fn remove_words(args: AgentNameArgs) -> Vec<String> {
 fn default_words(args: DefaultAgentArgs) -> Vec<String> {
     let mut words = vec!["default".to_owned()];
     words.extend(args.json.then(|| "--json".to_owned()));
+    words.extend(args.force.then(|| "--force".to_owned()));
     match args.name {
         Some(name) => words.extend(["--".to_owned(), name]),
         None => words.push("--clear".to_owned()),
@@ -117,20 +121,50 @@ fn add_words(args: AddAgentArgs) -> Vec<String> {
 /// Lets the daemon's own program change the configuration.
 async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
     let exit = of_program("agents", words);
-    if exit == Exit::Done && is_up(socket).await {
-        let again = match service::is_there() {
-            true => "`agentctl service restart`",
-            false => "`agentctl stop`, then `agentd`",
-        };
-        output::note(&format!(
-            "the daemon that runs knows the old configuration until it starts again: {again}"
-        ));
+    if exit == Exit::Done {
+        tell_running(socket).await;
     }
     Ok(exit)
 }
 
+/// Says what a daemon that runs makes of a change of the configuration, where it says so. None is
+/// started by the question.
+pub(super) async fn tell_running(socket: Option<&Path>) {
+    let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
+    if endpoint.lock() == Lock::Free {
+        return;
+    }
+    if let Ok(healthy) = health::look(&endpoint, "agentctl").await
+        && let Some(note) = not_in_force(&healthy.line)
+    {
+        output::note(&note);
+    }
+}
+
+/// What of the newest configuration doesn't count in a daemon whose status this is.
+fn not_in_force(status: &str) -> Option<String> {
+    let status: serde_json::Value = serde_json::from_str(status).ok()?;
+    let Some(config) = status["daemon"].get("config") else {
+        // One that reads it when it starts.
+        return Some(
+            "the daemon that runs knows the old configuration until it starts again: \
+             `agentctl restart`"
+                .to_owned(),
+        );
+    };
+    if let Some(why) = config["refused"].as_str() {
+        return Some(format!("the daemon that runs keeps the one before: {why}"));
+    }
+    let keys = config["needs_restart"].as_array()?.iter();
+    let keys: Vec<&str> = keys.filter_map(serde_json::Value::as_str).collect();
+    (!keys.is_empty()).then(|| {
+        let keys = keys.join("`, `");
+        format!("`{keys}` counts when the daemon starts again: `agentctl restart`")
+    })
+}
+
 /// The exit code of `agentd COMMAND WORDS`, which says everything itself.
-pub(super) fn of_program(command: &str, words: &[String]) -> Exit {
+pub(super) fn of_program<Word: AsRef<OsStr>>(command: &str, words: &[Word]) -> Exit {
     let program = oneshot::program();
     let status = std::process::Command::new(&program)
         .arg(command)
@@ -150,14 +184,6 @@ pub(super) fn of_program(command: &str, words: &[String]) -> Exit {
             Exit::Configuration
         }
     }
-}
-
-async fn is_up(socket: Option<&Path>) -> bool {
-    let connecting = Client::connect_or_oneshot(options(socket, Fallback::Forbidden));
-    matches!(
-        tokio::time::timeout(THERE_WITHIN, connecting).await,
-        Ok(Ok(_))
-    )
 }
 
 /// Shows nothing while it runs: what counts is how it ended, and what was told before a bad end.
@@ -280,4 +306,20 @@ fn tried(name: &str, line: Option<&Line>, took: Duration) -> serde_json::Value {
         "code": error.map(|error| error.code),
         "error": error.map(|error| error.error.as_str()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_not_in_force_is_told() {
+        let told = |config: &str| not_in_force(&format!(r#"{{"daemon":{{"pid":1{config}}}}}"#));
+        assert!(told("").unwrap().contains("`agentctl restart`"));
+        assert_eq!(told(r#","config":{"since":"x"}"#), None);
+        let keys = told(r#","config":{"needs_restart":["alias"]}"#);
+        assert!(keys.unwrap().starts_with("`alias` counts when"));
+        let broken = told(r#","config":{"refused":"config.toml:3: no"}"#);
+        assert!(broken.unwrap().ends_with("config.toml:3: no"));
+    }
 }

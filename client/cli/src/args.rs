@@ -4,6 +4,7 @@
 //! says of itself would be help, so it is a plain comment.
 
 mod agents;
+mod config;
 mod control;
 mod http;
 mod look;
@@ -22,12 +23,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
-pub use control::{AbortArgs, DeadlineArgs, RestartArgs, WatchArgs};
+pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
+pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
 pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs, UsageArgs, UsageBy};
 pub use remote::{
     ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
-    VoiceForwardArgs,
+    VoiceForgetArgs, VoiceForwardArgs,
 };
 pub use service::{
     ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
@@ -46,6 +48,9 @@ pub use work::{
     SessionsArgs, SessionsCommand, SteerArgs,
 };
 
+/// Above the options that every command has.
+const ELSEWHERE: &str = "Options of every command";
+
 /// Talk to AI agents through the per-user daemon `agentd`.
 #[derive(Parser, Debug)]
 #[command(
@@ -63,13 +68,14 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 70 daemon hangs,
 )]
 pub struct Cli {
     /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", help_heading = ELSEWHERE)]
     pub socket: Option<PathBuf>,
     /// The daemon of another machine, by ssh
     #[arg(
         long,
         global = true,
         value_name = "[USER@]HOST[:PORT]",
+        help_heading = ELSEWHERE,
         conflicts_with = "socket"
     )]
     pub host: Option<Target>,
@@ -96,6 +102,7 @@ prompt. A pipe is read to its end; other inherited input (a socket, a terminal) 
 when it is there.
 `-c` goes on with the session of this directory that was used last, by whichever command, and of
 --agent, if that is given; with --host, with the last one of that machine.")]
+    #[command(alias = "run")]
     Send(SendArgs),
     /// Show a turn that runs, from its beginning, or the result of one that has ended
     #[command(after_help = "\
@@ -199,7 +206,8 @@ The built-in agent's own program, timmy, does it: `agentctl models --help` asks 
 Examples:
   agentctl abort
   agentctl abort j41
-  agentctl abort --session main --queued")]
+  agentctl abort main --queued")]
+    #[command(aliases = ["cancel", "kill"])]
     Abort(AbortArgs),
     /// Hand in several turns at once, all or none, and print their jobs
     #[command(after_help = "\
@@ -227,6 +235,9 @@ Examples:
   agentctl jobs --state running
   agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
     Jobs(JobsArgs),
+    /// What runs and what waits now
+    #[command(after_help = "Examples:\n  agentctl ps\n  agentctl ps --json")]
+    Ps(JsonArgs),
     /// What turns used and cost, and how much of it local models served
     #[command(after_help = "\
 Examples:
@@ -258,6 +269,7 @@ Examples:
   agentctl sessions
   agentctl sessions new main --agent pi
   agentctl sessions resume main")]
+    #[command(aliases = ["ls", "list"])]
     Sessions(SessionsArgs),
     /// What was said in a session
     #[command(after_help = "\
@@ -321,11 +333,23 @@ Examples:
 
 With --after, what happened since that `seq` comes first; 0 is the beginning")]
     Watch(WatchArgs),
-    /// Replace the processes of an agent or of a session
+    /// Start the daemon in the background, or its service where one is installed
     #[command(after_help = "\
 Examples:
-  agentctl restart pi
-  agentctl restart --session main --now")]
+  agentctl start
+  agentctl start && agentctl status
+
+It is there when this returns. It keeps running when the shell ends; its log is what
+`agentctl logs` shows. Exit codes: 0 it runs, 3 somebody else has its files, 78 configuration")]
+    Start,
+    /// Restart the daemon, when its running turns have ended
+    #[command(after_help = "\
+Examples:
+  agentctl restart
+  agentctl restart --deadline 10m
+
+Queued turns stay stored, and whoever sends meanwhile waits for the new daemon. The processes of
+one agent are restarted by `agentctl agents restart AGENT`.")]
     Restart(RestartArgs),
     /// Stop the daemon; queued turns stay stored
     #[command(after_help = "\
@@ -408,17 +432,28 @@ Examples:
   agentctl voice check me@mac
   agentctl voice flush")]
     Voice(VoiceArgs),
-    /// Show the configuration in force
-    #[command(after_help = "Examples:\n  agentctl config show\n  agentctl config show --json")]
+    /// Show, change or edit the configuration
+    #[command(after_help = "\
+Examples:
+  agentctl config show
+  agentctl config set default_agent pi
+  agentctl config edit")]
     Config(ConfigArgs),
     /// See it work, without any key or network
     #[command(after_help = "Examples:\n  agentctl demo")]
     Demo,
-    /// Print the completion script of a shell
+    /// The version of this program, and of the daemon that runs
+    #[command(hide = true, after_help = "Examples:\n  agentctl version")]
+    Version(JsonArgs),
+    /// Print the completion script of a shell, which knows agents, sessions, jobs and models
     #[command(after_help = "\
 Examples:
   agentctl completions bash > ~/.local/share/bash-completion/completions/agentctl
-  agentctl completions fish > ~/.config/fish/completions/agentctl.fish")]
+  agentctl completions zsh > ~/.zfunc/_agentctl
+  agentctl completions fish > ~/.config/fish/completions/agentctl.fish
+
+bash needs the package bash-completion. zsh needs `fpath+=~/.zfunc` before `compinit` in ~/.zshrc.
+fish needs nothing. A new shell has it then. The packages bring these files with them.")]
     Completions(CompletionsArgs),
     /// Write the manual pages
     #[command(after_help = "\
@@ -431,7 +466,7 @@ Examples:
 #[derive(Args, Clone, Debug)]
 pub struct JsonArgs {
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -465,20 +500,6 @@ pub struct NcArgs {
     /// The socket, instead of that of every other command
     #[arg(value_name = "SOCKET", conflicts_with = "socket")]
     pub place: Option<PathBuf>,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct ConfigArgs {
-    /// What about it.
-    #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-#[derive(Subcommand, Clone, Debug)]
-pub enum ConfigCommand {
-    /// Print each value and where it comes from
-    #[command(after_help = "Examples:\n  agentctl config show --json")]
-    Show(JsonArgs),
 }
 
 #[derive(Args, Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
 use super::exit::{self, Exit};
-use super::{outcome, output, render, turn};
+use super::{choose, outcome, output, render, turn};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::{Attended, Client, ClientError, START_IT};
 use agentd_client::fallback::Fallback;
@@ -102,7 +102,10 @@ pub(super) fn print<T>(
 /// Says why a request has no result, and gives the exit code of that.
 pub(super) fn tell(error: &RequestError) -> Exit {
     match error {
-        RequestError::Refused(line) => output::error(&line.error, line.hint.as_deref()),
+        RequestError::Refused(line) => {
+            let hint = choose::hint(line).or_else(|| line.hint.clone());
+            output::error(&line.error, hint.as_deref());
+        }
         RequestError::Strange(line) => tell_strange(line),
         RequestError::NoAnswer(lost) => {
             output::error(&lost.to_string(), Some("the daemon may have stopped"));

@@ -7,23 +7,35 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::request::{Abort, DaemonStop, Drain, RestartWorker, Wait};
-use agentd_protocol::{Line, RequestKind};
+use agentd_protocol::request::{Abort, Drain, RestartWorker, Wait};
+use agentd_protocol::work::Jobs;
+use agentd_protocol::{Code, Line, RequestKind};
 
-use super::args::{AbortArgs, DeadlineArgs, RestartArgs};
+use super::args::{AbortArgs, DeadlineArgs, RestartWorkersArgs};
 use super::exit::Exit;
+use super::value::JobOrSession;
 use super::{ask, output};
+use agentd_client::asked::RequestError;
+use agentd_client::client::Client;
 use agentd_client::fallback::Fallback;
 use agentd_client::wire::Nothing;
 
-/// What running turns get when nothing is said, and a margin for the daemon to leave.
-const STOP_DEADLINE: f64 = 10.0;
-const LEAVE_MARGIN: f64 = 15.0;
-
 pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let (job, session) = match args.what {
+        Some(JobOrSession::Job(job)) => (Some(job), None),
+        Some(JobOrSession::Session(name)) => (None, Some(name)),
+        None => (None, args.session),
+    };
+    if args.queued && session.is_none() {
+        output::error(
+            "`--queued` is about a session, and none is named",
+            Some("`agentctl abort SESSION --queued`"),
+        );
+        return Ok(Exit::Usage);
+    }
     let fields = Abort {
-        job: args.job,
-        session: args.session,
+        job,
+        session,
         queued: args.queued,
     };
     let job = fields.job;
@@ -32,6 +44,16 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
         Ok(answered) => answered,
         Err(exit) => return Ok(exit),
     };
+    if let (Some(name), Some(Line::Abort { jobs, .. })) = (&fields.session, &received.line)
+        && jobs.is_empty()
+        && !is_known(&mut client, name).await
+    {
+        output::error(
+            &format!("there is no session `{name}`"),
+            Some("`agentctl sessions` lists them"),
+        );
+        return Ok(Exit::Usage);
+    }
     if let (Some(job), Some(Line::Abort { jobs, .. })) = (job, &received.line)
         && jobs.is_empty()
         // It has ended, or never was: that is told apart.
@@ -55,7 +77,24 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
     Ok(Exit::Done)
 }
 
-pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Result<Exit> {
+/// Is there such a session, or was there? When that can't be found out, it is taken for granted.
+async fn is_known(client: &mut Client, session: &str) -> bool {
+    let filter = Jobs {
+        session: Some(session.to_owned()),
+        limit: Some(1),
+        ..Jobs::default()
+    };
+    match client.jobs(filter).await {
+        Ok(rows) if rows.is_empty() => {}
+        // A name that no session can have.
+        Err(RequestError::Refused(line)) if line.code == Code::InvalidRequest => return false,
+        Ok(_) | Err(_) => return true,
+    }
+    let sessions = client.session_list().await;
+    sessions.map_or(true, |rows| rows.iter().any(|row| row.session == session))
+}
+
+pub(super) async fn restart(args: RestartWorkersArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = RestartWorker {
         agent: args.agent,
         session: args.session,
@@ -86,35 +125,4 @@ pub(super) async fn undrain(socket: Option<&Path>) -> io::Result<Exit> {
     )
     .await;
     ask::done(asked, "turns start again")
-}
-
-/// Returns when the daemon is gone, so that the next one can be started.
-pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let fields = DaemonStop {
-        deadline: args.deadline,
-        restart: false,
-    };
-    let (mut client, received) = match ask::ask(
-        socket,
-        RequestKind::DaemonStop,
-        &fields,
-        Fallback::Forbidden,
-    )
-    .await
-    {
-        Ok(asked) => asked,
-        Err(exit) => return Ok(exit),
-    };
-    if !matches!(received.line, Some(Line::DaemonStop { ok: true })) {
-        return Ok(ask::unexpected(&received));
-    }
-    let seconds = args.deadline.unwrap_or(STOP_DEADLINE) + LEAVE_MARGIN;
-    let longest = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-    let left = tokio::time::timeout(longest, async { while client.next().await.is_ok() {} });
-    output::out_line(if left.await.is_ok() {
-        "the daemon has stopped"
-    } else {
-        "the daemon is stopping"
-    })?;
-    Ok(Exit::Done)
 }

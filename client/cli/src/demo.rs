@@ -67,7 +67,7 @@ fn told(end: &MessageEnd, pid: u32, took: Duration) -> String {
         .job
         .map_or_else(String::new, |job| format!(", job {job}"));
     let next = if turn.served_by == "oneshot" {
-        "start the daemon with `agentd`, then `agentctl status`"
+        "`agentctl start` starts the daemon, `agentctl status` shows it"
     } else {
         "`agentctl agents` lists your agents, `agentctl send \"hi\"` asks one"
     };

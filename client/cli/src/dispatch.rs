@@ -14,7 +14,7 @@ use agentd_protocol::{JobId, Line};
 
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
-use super::{ask, compose, outcome, output, progress, prompt, render};
+use super::{ask, compose, first_use, outcome, output, progress, prompt, render};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::jobs::{Collected, JobPages};
@@ -33,6 +33,7 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
             return Ok(Exit::Usage);
         }
     };
+    first_use::daemon(socket).await?;
     let mut client = match ask::daemon(socket).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),

@@ -38,6 +38,8 @@ fn goes_there(command: &Command) -> bool {
         | Command::Dispatch(_)
         | Command::Collect(_)
         | Command::Jobs(_)
+        | Command::Ps(_)
+        | Command::Version(_)
         | Command::Usage(_)
         | Command::Steer(_)
         | Command::Sessions(_)
@@ -49,19 +51,26 @@ fn goes_there(command: &Command) -> bool {
         | Command::Backup(_)
         | Command::Export(_)
         | Command::Watch(_)
-        | Command::Restart(_)
         | Command::Stop(_)
         | Command::Drain(_)
         | Command::Undrain
         | Command::Stdio(_)
         | Command::Demo => true,
         // The list, or a turn; the others change this machine's configuration.
-        Command::Agents(args) => matches!(args.command, None | Some(AgentsCommand::Test(_))),
+        Command::Agents(args) => matches!(
+            args.command,
+            None | Some(AgentsCommand::Test(_) | AgentsCommand::Restart(_))
+        ),
+        // Processes there, or the daemon here.
+        Command::Restart(args) => args.workers().is_some(),
         Command::Webhook(args) => matches!(
             args.command,
             WebhookCommand::List(_) | WebhookCommand::Replay(_) | WebhookCommand::Test(_)
         ),
-        Command::Voice(args) => !matches!(args.command, VoiceCommand::Check(_)),
+        Command::Voice(args) => !matches!(
+            args.command,
+            VoiceCommand::Check(_) | VoiceCommand::Forget(_)
+        ),
         // A new command doesn't compile before somebody has thought of it.
         Command::Doctor(_)
         | Command::Logs(_)
@@ -69,6 +78,7 @@ fn goes_there(command: &Command) -> bool {
         | Command::Models(_)
         | Command::Restore(_)
         | Command::Service(_)
+        | Command::Start
         | Command::Nc(_)
         | Command::Forward(_)
         | Command::Serve(_)

@@ -5,9 +5,11 @@
 use std::io;
 use std::path::Path;
 
+use agentd_protocol::rows::JobPhase;
 use agentd_protocol::work::{Jobs, Steer};
+use serde_json::json;
 
-use super::args::{JobsArgs, SteerArgs};
+use super::args::{JobsArgs, JsonArgs, SteerArgs};
 use super::exit::Exit;
 use super::{ask, output, prompt, rows, value};
 use agentd_client::jobs::JobPages;
@@ -48,6 +50,33 @@ pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Ex
             "there are more than {}: see them with a larger `--limit`",
             args.limit
         ));
+    }
+    Ok(Exit::Done)
+}
+
+/// What isn't over: what runs first, then what waits, the next of it first.
+pub(super) async fn ps(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let mut found = Vec::new();
+    for state in [JobPhase::Running, JobPhase::Queued, JobPhase::Held] {
+        let filter = Jobs {
+            state: Some(state),
+            ..Jobs::default()
+        };
+        match client.jobs(filter).await {
+            Ok(rows) => found.extend(rows.into_iter().rev()),
+            Err(error) => return Ok(ask::tell(&error)),
+        }
+    }
+    if args.json {
+        output::out_json(&json!({ "jobs": found }).to_string())?;
+    } else if found.is_empty() {
+        output::out_line("nothing runs, and nothing waits")?;
+    } else {
+        output::out(&rows::jobs(&found, value::now_ms()))?;
     }
     Ok(Exit::Done)
 }

@@ -13,13 +13,18 @@ pub mod args;
 mod ask;
 mod attach;
 mod built_in;
+mod choose;
+mod complete;
 mod compose;
+mod config;
 mod control;
 mod copies;
+mod daemon;
 mod demo;
 mod dispatch;
 mod doctor;
 pub mod exit;
+mod first_use;
 mod footer;
 mod forward;
 mod host;
@@ -30,6 +35,7 @@ mod man;
 mod nc;
 mod notification;
 mod outcome;
+mod overview;
 mod progress;
 mod prompt;
 mod questions;
@@ -62,11 +68,9 @@ use std::path::Path;
 use agentd_base::secrecy;
 use agentd_serve::ServeError;
 use agentd_terminal::output;
-use clap::{CommandFactory, Parser};
+use clap::Parser as _;
 
-use self::args::{
-    Cli, Command, ConfigCommand, HttpArgs, JsonArgs, RestoreArgs, ServeCommand, Shell, StdioArgs,
-};
+use self::args::{Cli, Command, HttpArgs, RestoreArgs, ServeCommand, StdioArgs};
 use self::exit::Exit;
 use agentd_client::fallback::Fallback;
 use agentd_client::places::{self, Environment};
@@ -79,6 +83,13 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     // First of all: a crash of what comes next must leave no core, either.
     secrecy::hide_memory();
     signals::outlive_large_files();
+    let words: Vec<OsString> = words.into_iter().collect();
+    if let Some(exit) = complete::answered(&words) {
+        return exit;
+    }
+    if let Some(asked) = overview::asked_for(&words) {
+        return overview::tell(asked);
+    }
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return told(&error),
@@ -140,6 +151,8 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
         Command::Collect(args) => block_on(dispatch::collect(args, socket)),
         Command::Jobs(args) => block_on(jobs::jobs(args, socket)),
+        Command::Ps(args) => block_on(jobs::ps(args, socket)),
+        Command::Version(args) => block_on(status::version(args, socket)),
         Command::Usage(args) => block_on(usage::usage(args, socket)),
         Command::Webhook(args) => block_on(webhook::webhook(args, socket)),
         Command::Steer(args) => block_on(jobs::steer(args, socket)),
@@ -153,8 +166,9 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Restore(args) => restore(&args),
         Command::Export(args) => block_on(copies::export(args, socket)),
         Command::Watch(args) => block_on(watch::watch(args, socket)),
-        Command::Restart(args) => block_on(control::restart(args, socket)),
-        Command::Stop(args) => block_on(control::stop(args, socket)),
+        Command::Start => block_on(daemon::start(socket)),
+        Command::Restart(args) => block_on(daemon::restart(args, socket)),
+        Command::Stop(args) => block_on(daemon::stop(args, socket)),
         Command::Service(args) => block_on(service::service(args, socket)),
         Command::Drain(args) => block_on(control::drain(args, socket)),
         Command::Undrain => block_on(control::undrain(socket)),
@@ -168,10 +182,8 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::SshKey(args) => block_on(ssh::ssh_key(args)),
         Command::Voice(args) => block_on(voice::voice(args, socket)),
         Command::Demo => block_on(demo::run(socket)),
-        Command::Config(config) => match config.command {
-            ConfigCommand::Show(args) => config_show(&args),
-        },
-        Command::Completions(args) => completions(args.shell),
+        Command::Config(args) => block_on(config::config(args, socket)),
+        Command::Completions(args) => complete::script(args.shell),
         Command::Man(args) => man::man(&args),
     }
 }
@@ -180,7 +192,12 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
 const fn makes_files(command: &Command) -> bool {
     matches!(
         command,
-        Command::Token(_) | Command::Serve(_) | Command::Voice(_) | Command::Service(_)
+        Command::Token(_)
+            | Command::Serve(_)
+            | Command::Voice(_)
+            | Command::Service(_)
+            | Command::Start
+            | Command::Restart(_)
     )
 }
 
@@ -251,12 +268,6 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
     })
 }
 
-/// The configuration is the daemon's to read: its own program shows it.
-fn config_show(args: &JsonArgs) -> io::Result<Exit> {
-    let json = args.json.then_some("--json");
-    become_agentd(["config", "show"].into_iter().chain(json))
-}
-
 /// The store is the daemon's: its own program puts a backup there.
 fn restore(args: &RestoreArgs) -> io::Result<Exit> {
     let json = args.json.then_some(OsStr::new("--json"));
@@ -275,21 +286,4 @@ fn become_agentd(words: impl IntoIterator<Item: AsRef<OsStr>>) -> io::Result<Exi
         Some("put `agentd` next to `agentctl`, or on `PATH`"),
     );
     Ok(Exit::Configuration)
-}
-
-fn completions(shell: Shell) -> io::Result<Exit> {
-    let shell = match shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
-    let mut whole = Cli::command();
-    for (name, words) in built_in::COMMANDS {
-        let words = words.iter().map(|word| clap::Command::new(*word));
-        whole = whole.mut_subcommand(name, |command| command.subcommands(words));
-    }
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut whole, "agentctl", &mut script);
-    output::out(&String::from_utf8_lossy(&script))?;
-    Ok(Exit::Done)
 }

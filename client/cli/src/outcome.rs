@@ -9,8 +9,8 @@ use agentd_protocol::request::Send;
 use agentd_protocol::{JobId, Line};
 
 use super::exit::{self, Exit};
-use super::output;
 use super::turn::{Interrupted, TurnOutcome};
+use super::{choose, output};
 use agentd_client::client::ClientError;
 
 /// The commands that send one turn, and their option for its key.
@@ -25,7 +25,8 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
             let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
             let said = match &received.line {
                 Some(Line::Error(error)) => {
-                    output::error(&again.named(&error.error), error.hint.as_deref());
+                    let hint = choose::hint(error).or_else(|| error.hint.clone());
+                    output::error(&again.named(&error.error), hint.as_deref());
                     true
                 }
                 Some(Line::MessageEnd(end)) if end.stop == Stop::Refusal => {

@@ -19,7 +19,7 @@ pub(super) async fn questions(args: QuestionsArgs, socket: Option<&Path>) -> io:
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let asked = client.questions(args.session.as_deref()).await;
+    let asked = client.questions(args.of.or(args.session).as_deref()).await;
     ask::print(asked, args.json, |found| {
         if found.is_empty() {
             "no questions are open\n".to_owned()

@@ -17,7 +17,7 @@ use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
 use super::turn_text::{Shown, TurnText};
-use super::{compose, last, output, render};
+use super::{choose, compose, first_use, last, output, render};
 use agentd_client::client::{Attended, Client};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
@@ -93,7 +93,7 @@ impl OwnTurn<'_> {
         let shown = shown(args, self.socket, asker.as_ref());
         let is_last = self.go_on && send.cwd.is_none();
         let view = |send: &Send| {
-            let view = TurnText::new(Some(send), shown);
+            let view = TurnText::new(Some(send), shown.clone());
             if is_last { view.goes_on_here() } else { view }
         };
         self.run(send, asker, view).await
@@ -102,21 +102,36 @@ impl OwnTurn<'_> {
     async fn run<V: View>(
         self,
         mut send: Send,
-        asker: Option<Asker>,
-        view: impl FnOnce(&Send) -> V,
+        mut asker: Option<Asker>,
+        view: impl Fn(&Send) -> V,
     ) -> io::Result<Exit> {
-        let connected = turn::connect_as(self.socket, self.fallback, attended(asker.as_ref()));
-        let outcome = match connected.await {
-            Ok(mut client) => {
-                if self.go_on
-                    && let Err(exit) = name_last(&mut client, &mut send).await
-                {
-                    client.close().await;
-                    return Ok(exit);
+        first_use::daemon(self.socket).await?;
+        let asks = asker.is_some();
+        let outcome = loop {
+            let connected = turn::connect_as(self.socket, self.fallback, attended(asker.as_ref()));
+            let outcome = match connected.await {
+                Ok(mut client) => {
+                    if self.go_on
+                        && let Err(exit) = name_last(&mut client, &mut send).await
+                    {
+                        client.close().await;
+                        return Ok(exit);
+                    }
+                    turn::run(client, &send, &mut view(&send), asker.take()).await?
                 }
-                turn::run(client, &send, &mut view(&send), asker).await?
+                Err(error) => turn::TurnOutcome::Failed(error),
+            };
+            if asks
+                && send.agent.is_none()
+                && let Some(choices) = choose::of(&outcome)
+                && let Some(agent) = choose::ask(choices, self.socket).await?
+            {
+                // Nothing was accepted: the same turn, with the same key.
+                send.agent = Some(agent);
+                asker = Asker::of_terminal();
+                continue;
             }
-            Err(error) => turn::TurnOutcome::Failed(error),
+            break outcome;
         };
         Ok(outcome::conclude(&outcome, Again::Send(&send)))
     }

@@ -32,9 +32,8 @@ use agentd_client::health;
 use agentd_client::places::Environment;
 
 /// What to do without a service manager.
-const BY_HAND: &str = "`agentd` serves in the foreground; \
-    `nohup agentd >/dev/null 2>&1 &` keeps it running when the shell ends, \
-    and `@reboot agentd` in `crontab -e` starts it with the machine";
+const BY_HAND: &str = "`agentctl start` starts it in the background, \
+    and `@reboot agentctl start` in `crontab -e` does so with the machine";
 
 pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let done = match args.command {
@@ -285,6 +284,11 @@ pub(super) fn is_there() -> bool {
         Manager::Systemd => systemd::is_enabled(&of),
         Manager::Launchd => launchd::file(&of).exists(),
     }
+}
+
+/// Does the service of this user listen there, as far as its manager can be asked?
+pub(super) fn serves(socket: &Path) -> bool {
+    is_there() && installed().is_ok_and(|(of, state)| state.socket(&of) == socket)
 }
 
 /// The installed service, and how it is.

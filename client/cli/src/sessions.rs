@@ -134,9 +134,19 @@ async fn complete(
 }
 
 pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let (provider, model) = split_model(args.provider, &args.model);
+    let (session, model) = match args.of() {
+        Ok(named) => named,
+        Err(why) => {
+            output::error(why, Some("`agentctl model SESSION MODEL`"));
+            return Ok(Exit::Usage);
+        }
+    };
+    let (session, (provider, model)) = (
+        session.to_owned(),
+        split_model(args.provider.clone(), model),
+    );
     let set = SetModel {
-        session: args.session,
+        session,
         provider,
         model,
         thinking: args.thinking,
@@ -168,7 +178,7 @@ fn in_force(model: &Model) -> String {
 
 pub(super) async fn compact(args: CompactArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let asked = Compact {
-        session: args.session,
+        session: args.of.or(args.session),
         instructions: args.instructions,
     };
     let mut client = match ask::daemon(socket).await {

@@ -11,12 +11,12 @@ use agentd_protocol::request::LogLevel;
 use agentd_protocol::{Line, RequestKind};
 use serde_json::json;
 
-use super::args::{LogLevelArgs, StatusArgs};
+use super::args::{JsonArgs, LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
 use super::{ask, output, render, service};
 use agentd_client::client::ClientError;
 use agentd_client::endpoint::LocalEndpoint;
-use agentd_client::fallback::Fallback;
+use agentd_client::fallback::{Fallback, Lock};
 use agentd_client::health::{self, Healthy, Unwell};
 use agentd_client::metrics;
 use agentd_client::places::Environment;
@@ -70,6 +70,30 @@ pub(super) async fn log_level(args: LogLevelArgs, socket: Option<&Path>) -> io::
             output::out_line(&format!("{level} (to {to})"))?;
         }
         _ => return Ok(ask::unexpected(&received)),
+    }
+    Ok(Exit::Done)
+}
+
+/// Of this program, and of the daemon if one runs: none is started by the question.
+pub(super) async fn version(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let is_away = socket.and_then(Target::of_socket).is_some();
+    let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
+    let looked = match is_away || endpoint.lock() != Lock::Free {
+        true => look(socket).await.ok(),
+        false => None,
+    };
+    let daemon = looked.map(|healthy| healthy.answer.daemon);
+    let (own, its) = (
+        env!("CARGO_PKG_VERSION"),
+        daemon.as_ref().map(|daemon| &daemon.version),
+    );
+    if args.json {
+        output::out_json(&json!({"agentctl": own, "agentd": its}).to_string())?;
+        return Ok(Exit::Done);
+    }
+    output::out_line(&format!("agentctl {own}"))?;
+    if let Some(its) = its {
+        output::out_line(&format!("agentd   {}, which runs", output::safe(its)))?;
     }
     Ok(Exit::Done)
 }
@@ -134,7 +158,7 @@ pub(super) fn hint(unwell: &Unwell) -> Option<String> {
         Unwell::Client(ClientError::Unreachable { hint: None, .. })
     );
     match is_nowhere && service::is_there() {
-        true => Some("start it with `agentctl service start`".to_owned()),
+        true => Some("`agentctl start` starts it".to_owned()),
         false => unwell.hint(),
     }
 }

@@ -225,6 +225,19 @@ fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
     Ok(answer)
 }
 
+/// Asks for a line of whoever sits there; none after Ctrl-D.
+pub(super) fn ask_line(question: &str) -> io::Result<Option<String>> {
+    // Typed before the question was seen, it can't be an answer to it.
+    tcflush(io::stdin().as_fd(), FlushArg::TCIFLUSH)?;
+    ask_again(question)
+}
+
+/// The same after an answer that meant nothing.
+pub(super) fn ask_again(question: &str) -> io::Result<Option<String>> {
+    output::err(question);
+    read_line()
+}
+
 /// Is a line there, or the end?
 fn can_read() -> io::Result<bool> {
     let stdin = io::stdin();

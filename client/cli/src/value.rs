@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentd_base::duration;
+use agentd_protocol::JobId;
 use agentd_protocol::request::unix_ms;
 
 const DAY: u64 = 86_400;
@@ -92,6 +93,26 @@ pub(super) fn file(text: &str) -> Result<PathBuf, String> {
         "-" => Err("standard input can't be attached: expected the path of a file".to_owned()),
         text => Ok(PathBuf::from(text)),
     }
+}
+
+/// A job by its number, or a session by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JobOrSession {
+    /// `j41`.
+    Job(JobId),
+    /// Anything else.
+    Session(String),
+}
+
+/// What looks like a job is one.
+pub(super) fn job_or_session(word: &str) -> Result<JobOrSession, String> {
+    if let Ok(job) = word.parse() {
+        return Ok(JobOrSession::Job(job));
+    }
+    if word.is_empty() || word.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("expected a job such as j41, or a session by its name".to_owned());
+    }
+    Ok(JobOrSession::Session(word.to_owned()))
 }
 
 /// `key=value`.

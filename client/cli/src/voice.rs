@@ -35,6 +35,7 @@ pub(super) async fn voice(args: VoiceArgs, socket: Option<&Path>) -> io::Result<
     match args.command {
         VoiceCommand::Forward(args) => forward(args, socket).await,
         VoiceCommand::Flush(args) => flush(args, socket).await,
+        VoiceCommand::Forget(args) => forget(&args.to).await,
         VoiceCommand::Check(args) => check(args).await,
     }
 }
@@ -275,6 +276,43 @@ async fn flush(args: VoiceFlushArgs, socket: Option<&Path>) -> io::Result<Exit> 
         }
     }
     Ok(exit)
+}
+
+/// Nothing goes there any more, and nothing is lost.
+async fn forget(to: &Target) -> io::Result<Exit> {
+    let told = |why: &dyn std::fmt::Display| {
+        output::error(&why.to_string(), None);
+        Ok(Exit::Refused)
+    };
+    let spool = match spool() {
+        Ok(spool) => spool,
+        Err(why) => return told(&why),
+    };
+    let name = to.as_socket().to_string_lossy().into_owned();
+    let lock = spool.lock(&name);
+    let known = lock.exists();
+    // Whoever delivers there right now ends first.
+    let held = spool.hold(&name).await?;
+    let waiting = match spool.waiting() {
+        Ok(waiting) => waiting,
+        Err(why) => return told(&why),
+    };
+    let mut aside = 0;
+    for (utterance, one) in waiting {
+        if one.is_ok_and(|one| one.to == name) {
+            spool.put_aside(&utterance)?;
+            aside += 1;
+        }
+    }
+    std::fs::remove_file(lock)?;
+    drop(held);
+    if aside == 0 && !known {
+        output::note(&format!("nothing was ever said to `{to}`"));
+    } else {
+        let utterances = output::counted(aside, "utterance");
+        output::out_line(&format!("{to} is forgotten: {utterances} put aside"))?;
+    }
+    Ok(Exit::Done)
 }
 
 fn flushed_text(to: &str, flushed: &Flushed) -> String {

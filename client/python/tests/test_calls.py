@@ -138,7 +138,7 @@ class Errors(Place):
             with self.assertRaises(errors.UnreachableError) as caught:
                 call()
             self.assertIn("` needs a daemon: cannot connect", caught.exception.message)
-            self.assertIn("`agentd &`", str(caught.exception))
+            self.assertIn("`agentctl start`", str(caught.exception))
             self.assertIn("`agentctl service install`", str(caught.exception))
             shown = "".join(traceback.format_exception(caught.exception))
             self.assertEqual(shown.count("Error:"), 1)

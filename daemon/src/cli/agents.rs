@@ -27,8 +27,11 @@ pub(super) struct DefaultArgs {
     #[arg(required_unless_present = "clear")]
     name: Option<String>,
     /// Nobody
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, alias = "unset", conflicts_with = "name")]
     clear: bool,
+    /// Though it can't be used as things are
+    #[arg(long, requires = "name")]
+    force: bool,
     /// As one JSON object
     #[arg(long)]
     json: bool,
@@ -90,7 +93,13 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
         AgentsCommand::Remove(NameArgs { name, json }) => {
             (Some(name.clone()), json, "removed", Change::Remove(name))
         }
-        AgentsCommand::Default(DefaultArgs { name, json, .. }) => match name {
+        AgentsCommand::Default(DefaultArgs {
+            name, json, force, ..
+        }) => match name {
+            Some(name) if force => {
+                let change = Change::DefaultAnyway(name.clone());
+                (Some(name), json, "default", change)
+            }
             Some(name) => (Some(name.clone()), json, "default", Change::Default(name)),
             None => (None, json, "default", Change::NoDefault),
         },

@@ -49,6 +49,8 @@ pub enum Change {
     Remove(String),
     /// Another default.
     Default(String),
+    /// The same, though it can't be used as things are.
+    DefaultAnyway(String),
     /// No default.
     NoDefault,
 }
@@ -77,7 +79,7 @@ pub enum EditError {
     },
 }
 
-fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditError {
+pub(super) fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditError {
     EditError::Refused {
         what: what.into(),
         hint: hint.into(),
@@ -85,7 +87,7 @@ fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditError {
 }
 
 /// Changes the file, or leaves it as it is; a missing one is an empty one. Says why the agent that
-/// was added or made the default can't be used as things are.
+/// was added, or made the default anyway, can't be used as things are.
 ///
 /// # Errors
 /// When the file is broken, the change is wrong, or the disk says no.
@@ -102,12 +104,20 @@ pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<Strin
         source,
     })?;
     let (fresh, config) = changed(&text, file, look, change)?;
-    write(&target, &fresh).map_err(io)?;
-    let (Change::Add(name, _) | Change::Default(name)) = change else {
-        return Ok(None);
+    let unusable = match change {
+        Change::Add(name, _) | Change::Default(name) | Change::DefaultAnyway(name) => {
+            let mut known = agents(&config, look).into_iter();
+            known.find_map(|(agent, _)| agent.usable.err().filter(|_| agent.name == *name))
+        }
+        Change::Remove(_) | Change::NoDefault => None,
     };
-    let mut known = agents(&config, look).into_iter();
-    Ok(known.find_map(|(agent, _)| agent.usable.err().filter(|_| agent.name == *name)))
+    if let (Change::Default(name), Some(why)) = (change, &unusable) {
+        let what = format!("`{name}` can't be used as things are: {why}");
+        let hint = "`agentctl agents` lists what can be; `--force` makes it the default anyway";
+        return Err(refused(what, hint));
+    }
+    write(&target, &fresh).map_err(io)?;
+    Ok(unusable)
 }
 
 /// Changes the text of a file of ours, or leaves it as it is, alone among all who do so.
@@ -159,7 +169,9 @@ pub(super) fn changed(
     let fresh = match change {
         Change::Add(name, new) => add(&mut document, name, new),
         Change::Remove(name) => remove(&mut document, name) + &document.to_string(),
-        Change::Default(name) => set_default(&mut document, name),
+        Change::Default(name) | Change::DefaultAnyway(name) => {
+            set_top(&mut document, DEFAULT, name.into())
+        }
         Change::NoDefault => clear_default(&mut document) + &document.to_string(),
     };
     let after = match Config::parse(&fresh, file, look) {
@@ -215,7 +227,7 @@ fn check(change: &Change, before: &Config, file: &Path, look: &HostEnv) -> Resul
             };
             Err(refused(what, hint))
         }
-        Change::Default(name) => {
+        Change::Default(name) | Change::DefaultAnyway(name) => {
             let known = agents(before, look);
             let names = || known.iter().map(|(agent, _)| agent.name.as_str());
             if names().any(|known| known == name) {
@@ -286,7 +298,9 @@ fn is_just(change: &Change, mut before: Config, mut after: Config) -> bool {
         Change::Remove(name) => {
             before.agents.remove(name);
         }
-        Change::Default(name) => before.default_agent = Some(name.clone()),
+        Change::Default(name) | Change::DefaultAnyway(name) => {
+            before.default_agent = Some(name.clone());
+        }
         Change::NoDefault => before.default_agent = None,
     }
     before == after
@@ -424,15 +438,14 @@ fn prefix(decor: &toml_edit::Decor) -> &str {
 }
 
 /// The comments and empty lines at the end of the file.
-fn trailing(document: &DocumentMut) -> &str {
+pub(super) fn trailing(document: &DocumentMut) -> &str {
     document.trailing().as_str().unwrap_or_default()
 }
 
-fn set_default(document: &mut DocumentMut, name: &str) -> String {
-    if let Some(old) = document.get_mut(DEFAULT).and_then(Item::as_value_mut) {
-        let decor = old.decor().clone();
-        *old = name.into();
-        *old.decor_mut() = decor;
+/// Gives a value that stands above all tables, and the text with it.
+pub(super) fn set_top(document: &mut DocumentMut, key: &str, value: Value) -> String {
+    if let Some(old) = document.get_mut(key).and_then(Item::as_value_mut) {
+        put(old, value);
         return document.to_string();
     }
     // Below the words that open the file, above everything else.
@@ -451,7 +464,14 @@ fn set_default(document: &mut DocumentMut, name: &str) -> String {
     } else {
         "\n"
     };
-    format!("{above}{DEFAULT} = {}\n{space}{below}", Value::from(name))
+    format!("{above}{key} = {value}\n{space}{below}")
+}
+
+/// Puts a value in the place of another; the words around that one stay.
+pub(super) fn put(old: &mut Value, new: Value) {
+    let decor = old.decor().clone();
+    *old = new;
+    *old.decor_mut() = decor;
 }
 
 /// Takes the default out; the words above it stay.

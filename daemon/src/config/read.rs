@@ -12,7 +12,7 @@ use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{AgentConfig, Config, ConfigError, HostEnv, discover, presets, warnings};
+use super::{AgentConfig, ClientStart, Config, ConfigError, HostEnv, discover, presets, warnings};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
@@ -20,6 +20,7 @@ const TOP: &[&str] = &[
     "default_agent",
     "alias",
     "agents",
+    "client",
     "models",
     "providers",
     "retention",
@@ -37,6 +38,7 @@ const AGENT: &[&str] = &[
     "model",
     "thinking",
 ];
+const CLIENT: &[&str] = &["start"];
 const RETENTION: &[&str] = &["days", "size"];
 /// A hundred years; a number of days is no time since 1970.
 const MOST_DAYS: i64 = 36_500;
@@ -69,6 +71,12 @@ pub(super) fn read(text: &str, file: &Path, look: &HostEnv) -> Result<Config, Co
                 for (name, value) in reader.table("agents", value)? {
                     let agent = reader.agent(name, value)?;
                     config.agents.insert(name.get_ref().to_string(), agent);
+                }
+            }
+            "client" => {
+                for (key, value) in reader.table("client", value)? {
+                    let _start = reader.key(key, CLIENT, "client.")?;
+                    config.start = Some(reader.start(value)?);
                 }
             }
             "retention" => {
@@ -242,6 +250,20 @@ impl Reader<'_> {
                 Ok(Some(PathBuf::from(path.as_ref())))
             }
             _ => Err(self.mistyped("alias", value, "an absolute path or `false`")),
+        }
+    }
+
+    fn start(&self, value: &Value<'_>) -> Result<ClientStart, ConfigError> {
+        let expected = "\"ask\", \"always\" or \"never\"";
+        let word = value.get_ref().as_str();
+        let start = word.and_then(|word| ClientStart::ALL.iter().find(|one| one.name() == word));
+        match (start, word) {
+            (Some(start), _) => Ok(*start),
+            (None, Some(word)) => {
+                let what = format!("`client.start` is `{word}`, expected {expected}");
+                Err(self.wrong(value.span().start, what, None))
+            }
+            (None, None) => Err(self.mistyped("client.start", value, expected)),
         }
     }
 

@@ -63,6 +63,8 @@ impl Config {
         for (key, value) in &self.of_timmy {
             add(key.clone(), value.clone());
         }
+        let start = self.start.unwrap_or(super::ClientStart::Ask).name();
+        add("client.start".to_owned(), quoted(start));
         add("retention.days".to_owned(), self.retention.days.to_string());
         add("retention.size".to_owned(), size(self.retention.size));
         for name in self.secrets.keys() {

@@ -16,6 +16,7 @@ use std::str::FromStr as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::detached;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -92,7 +93,7 @@ fn plain(dir: &Path) -> PathBuf {
 pub fn keep_in(dir: &Path) {
     match file::open(dir) {
         Ok(()) => {
-            let is_kept = std::env::var(KEPT.0).is_ok_and(|said| said == KEPT.1);
+            let is_kept = detached::is() || std::env::var(KEPT.0).is_ok_and(|said| said == KEPT.1);
             IN_FILE_ONLY.store(is_kept, Ordering::Relaxed);
         }
         Err(error) => {

@@ -7,6 +7,7 @@ pub mod apart;
 pub mod cgroup;
 pub mod changes;
 pub mod content;
+pub mod detached;
 pub mod directories;
 pub mod files;
 pub mod inherited;

@@ -59,6 +59,16 @@ pub fn take_charge() {
     let _set = nobody.thread_set_mask();
 }
 
+/// Lets all signals do what they usually do, and blocks none. Called before [`take_charge`], by
+/// whoever was started in the background and means to be a daemon.
+pub fn reset() {
+    for number in 1..=last() {
+        if number != libc::SIGPIPE && is_ignored(number) {
+            set(number, libc::SIG_DFL);
+        }
+    }
+}
+
 fn is_meaningless(number: c_int) -> bool {
     #[cfg(target_os = "linux")]
     if number >= libc::SIGRTMIN() {

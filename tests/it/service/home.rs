@@ -405,7 +405,7 @@ fn service_leaves_others_files_and_waits_for_turns() {
     assert_eq!(status.code, Some(0), "{status:?}");
     agentctl(&["service", "stop"]);
     let down = run("agentctl", &["status"]);
-    assert!(down.stderr.contains("agentctl service start"), "{down:?}");
+    assert!(down.stderr.contains("`agentctl start`"), "{down:?}");
     agentctl(&["service", "uninstall"]);
     assert!(!Path::new("/tmp/other.sock").is_symlink() && !machine.socket().exists());
     assert_eq!(fs::read_to_string(link).unwrap(), "mine");

@@ -16,9 +16,16 @@ fn service_socket_is_left_alone_by_other_daemons() {
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.stderr.contains("service manager"), "{refused:?}");
     assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
-    // The configuration has changed: the word for that is the service's.
-    let said = run("agentctl", &["agents", "default", "chaos"]);
-    assert!(said.stderr.contains("service restart"), "{said:?}");
+    // The service is the daemon of the machine: it is started and restarted through its manager.
+    let restarted = run("agentctl", &["restart"]);
+    assert_eq!(restarted.code, Some(0), "{restarted:?}");
+    assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
+    let stopped = run("agentctl", &["stop"]);
+    assert!(stopped.stderr.contains("service stop"), "{stopped:?}");
+    agentctl(&["service", "stop"]);
+    let started = run("agentctl", &["start"]);
+    assert_eq!(started.code, Some(0), "{started:?}");
+    assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
 }
 
 #[test]

@@ -183,6 +183,30 @@ fn voice_spool_puts_aside_the_bad_and_old() {
 }
 
 #[test]
+fn voice_forgets_a_machine_that_is_gone() {
+    let Some(world) = World::new() else { return };
+    world.mac.is(Line::Down);
+    world.queue("lost");
+    let doctor = finish(here(&world.place, &world.mac, &["doctor"]), b"");
+    assert!(
+        doctor.stdout.contains("`agentctl voice forget mac`"),
+        "{doctor:?}"
+    );
+    let forgotten = finish(world.voice(&["forget", "mac"]), b"");
+    assert_eq!(
+        (forgotten.code, forgotten.stdout.as_str()),
+        (Some(0), "mac is forgotten: 1 utterance put aside\n"),
+        "{forgotten:?}"
+    );
+    assert_eq!((world.files("new").len(), world.files("old").len()), (0, 1));
+    let doctor = finish(here(&world.place, &world.mac, &["doctor", "--full"]), b"");
+    assert!(!doctor.stdout.contains("mac"), "{doctor:?}");
+    world.mac.is(Line::Up);
+    world.flush();
+    assert!(world.told().is_empty());
+}
+
+#[test]
 fn voice_flood_fills_one_queue_and_waits_here() {
     const SAID: usize = 300;
     let Some(world) = World::new() else { return };

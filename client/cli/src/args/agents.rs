@@ -4,6 +4,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::control::RestartWorkersArgs;
+
 // `agents`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -12,7 +14,7 @@ pub struct AgentsArgs {
     #[command(subcommand)]
     pub command: Option<AgentsCommand>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -47,6 +49,12 @@ Examples:
 
 Exit codes: those of `send`")]
     Test(TestAgentArgs),
+    /// Replace the processes of an agent or of a session
+    #[command(after_help = "\
+Examples:
+  agentctl agents restart pi
+  agentctl agents restart --session main --now")]
+    Restart(RestartWorkersArgs),
     /// Say who answers when nobody is named
     #[command(after_help = "\
 Examples:
@@ -79,7 +87,7 @@ pub struct AddAgentArgs {
     #[arg(long, value_name = "NAME")]
     pub pass_env: Vec<String>,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
     /// Program and arguments
     #[arg(last = true, value_name = "COMMAND")]
@@ -90,10 +98,10 @@ pub struct AddAgentArgs {
 #[derive(Args, Clone, Debug)]
 pub struct AgentNameArgs {
     /// Which
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "AGENT")]
     pub name: String,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -101,13 +109,16 @@ pub struct AgentNameArgs {
 #[derive(Args, Clone, Debug)]
 pub struct DefaultAgentArgs {
     /// Who
-    #[arg(value_name = "NAME", required_unless_present = "clear")]
+    #[arg(value_name = "AGENT", required_unless_present = "clear")]
     pub name: Option<String>,
     /// Nobody
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, alias = "unset", conflicts_with = "name")]
     pub clear: bool,
+    /// Though it can't be used as things are
+    #[arg(long, requires = "name")]
+    pub force: bool,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -115,15 +126,15 @@ pub struct DefaultAgentArgs {
 #[derive(Args, Clone, Debug)]
 pub struct TestAgentArgs {
     /// Which
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "AGENT")]
     pub name: String,
-    /// Seconds it may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 120.0)]
+    /// Longest running time: 90s, 10m, or seconds [default: 120s]
+    #[arg(long, value_name = "TIME", default_value_t = 120.0, hide_default_value = true, value_parser = crate::value::positive, allow_hyphen_values = true)]
     pub timeout: f64,
     /// Say this instead of the usual question
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }

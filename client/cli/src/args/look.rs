@@ -15,7 +15,7 @@ pub struct StatusArgs {
     #[arg(long)]
     pub watch: bool,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -26,10 +26,10 @@ pub struct LogsArgs {
     #[arg(long, value_name = "JOB")]
     pub job: Option<JobId>,
     /// Only of this session
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// Only of this agent
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
     /// Not older than this: 90s, 30m, 2h, 7d
     #[arg(long, value_name = "SPAN", value_parser = crate::value::span)]
@@ -41,7 +41,7 @@ pub struct LogsArgs {
     #[arg(long, short)]
     pub follow: bool,
     /// One JSON object on each line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct UsageArgs {
     #[arg(long, value_enum, default_value_t = UsageBy::Provider)]
     pub by: UsageBy,
     /// One JSON object
-    #[arg(long, conflicts_with = "csv")]
+    #[arg(long, short, conflicts_with = "csv")]
     pub json: bool,
     /// One line for each sum, with a head
     #[arg(long)]
@@ -80,7 +80,7 @@ pub struct LogLevelArgs {
     #[arg(value_name = "LEVEL")]
     pub level: Option<String>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -97,6 +97,6 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub accept_loss: bool,
     /// One JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }

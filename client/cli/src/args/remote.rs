@@ -130,6 +130,14 @@ Examples:
 
 Exit codes: 0 nothing waits any more, 69 something still does")]
     Flush(VoiceFlushArgs),
+    /// Put aside what waits for a machine that is gone for good
+    #[command(after_help = "\
+Examples:
+  agentctl voice forget me@oldmac
+
+What waited is kept in `old` of the spool, and delivered nowhere. `agentctl doctor` calls that
+machine no more.")]
+    Forget(VoiceForgetArgs),
     /// Can a machine be reached, and does its daemon serve?
     #[command(after_help = "Examples:\n  agentctl voice check me@mac")]
     Check(VoiceCheckArgs),
@@ -148,10 +156,10 @@ pub struct VoiceForwardArgs {
     #[arg(long, value_name = "ID", value_parser = value::utterance)]
     pub utterance: Option<String>,
     /// The conversation
-    #[arg(long, value_name = "NAME", default_value = agentd_voice::SESSION)]
+    #[arg(long, short, value_name = "NAME", default_value = agentd_voice::SESSION)]
     pub session: String,
     /// Who answers, instead of the default agent
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
     /// How long to wait for the answer, everything before it included: 90s, 10m, or seconds
     #[arg(long, value_name = "TIME", default_value_t = 30.0, value_parser = value::positive, allow_hyphen_values = true)]
@@ -163,7 +171,7 @@ pub struct VoiceForwardArgs {
     #[arg(long, value_name = "N", default_value_t = rate::PER_MINUTE)]
     pub per_minute: usize,
     /// Print one line of JSON
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -178,6 +186,14 @@ pub struct VoiceFlushArgs {
     pub max_age: Duration,
 }
 
+// `voice forget`.
+#[derive(Args, Clone, Debug)]
+pub struct VoiceForgetArgs {
+    /// The other machine, as `agentctl doctor` names it
+    #[arg(value_name = "[USER@]HOST[:PORT]")]
+    pub to: Target,
+}
+
 // `voice check`.
 #[derive(Args, Clone, Debug)]
 pub struct VoiceCheckArgs {
@@ -185,6 +201,6 @@ pub struct VoiceCheckArgs {
     #[arg(value_name = "[USER@]HOST[:PORT]")]
     pub to: Target,
     /// Print one line of JSON
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }

@@ -49,7 +49,7 @@ pub struct ShownArgs {
     )]
     pub notify: Option<f64>,
     /// Print the protocol's own lines
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -105,16 +105,16 @@ pub struct TurnArgs {
 #[derive(Args, Clone, Default, Debug)]
 pub struct WhoArgs {
     /// Who answers, instead of the default agent
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
     /// The conversation; without it a new one
-    #[arg(long, short = 's', visible_alias = "session-id", value_name = "NAME")]
+    #[arg(long, short, visible_alias = "session-id", value_name = "NAME")]
     pub session: Option<String>,
     /// Pin the model's provider
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
     /// Pin the model
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub model: Option<String>,
     /// How hard to think, in the agent's words
     #[arg(long, value_name = "LEVEL")]
@@ -204,8 +204,9 @@ pub enum OnQuestionArg {
     Deny,
 }
 
-// `agent`.
+// `agent`. Its `-m` is the message, as that of the product it stands in for.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("model", |model| model.short(None)))]
 pub struct AgentArgs {
     /// The turn
     #[arg(long, short = 'm', value_name = "TEXT")]
@@ -218,6 +219,6 @@ pub struct AgentArgs {
     #[arg(long)]
     pub deliver: bool,
     /// Print one object with `payloads` and `meta`
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }

@@ -68,7 +68,7 @@ pub struct AddWebhookArgs {
     #[arg(long)]
     pub allow_private: bool,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct WebhookUrlArgs {
     #[arg(value_name = "URL")]
     pub url: String,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct RotateWebhookArgs {
     #[arg(long)]
     pub finish: bool,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -104,13 +104,13 @@ pub struct WebhookListArgs {
     #[arg(long, value_enum)]
     pub state: Option<DeliveryArg>,
     /// At most so many deliveries
-    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
     pub limit: usize,
     /// Only those before this place, where a list that was cut off says that it goes on
     #[arg(long, value_name = "PLACE")]
     pub before: Option<u64>,
     /// Print the protocol's own lines, one for each page
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 

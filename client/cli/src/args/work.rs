@@ -32,7 +32,7 @@ pub struct DispatchArgs {
     #[arg(long)]
     pub collect: bool,
     /// Print the protocol's own lines
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct CollectArgs {
     #[arg(long)]
     pub any: bool,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct CollectArgs {
 #[derive(Args, Clone, Debug)]
 pub struct JobsArgs {
     /// Only of this session
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// Only those in this state
     #[arg(long, value_enum)]
@@ -72,10 +72,10 @@ pub struct JobsArgs {
     #[arg(long, value_name = "SPAN", value_parser = value::span)]
     pub since: Option<Duration>,
     /// At most so many
-    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
     pub limit: usize,
     /// Print the protocol's own lines, one for each page
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -113,13 +113,13 @@ pub struct SteerArgs {
     #[arg(value_name = "TEXT")]
     pub text: String,
     /// To the running turn of this session
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// To this job
     #[arg(long, value_name = "JOB", conflicts_with = "session")]
     pub job: Option<JobId>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -131,7 +131,7 @@ pub struct SessionsArgs {
     #[command(subcommand)]
     pub command: Option<SessionsCommand>,
     /// Print the protocol's own lines, one for each page
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -156,7 +156,7 @@ pub struct NewSessionArgs {
     #[arg(value_name = "NAME")]
     pub session: Option<String>,
     /// Who answers, instead of the default agent
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
     /// Working directory, instead of this one
     #[arg(long, value_name = "DIR")]
@@ -165,7 +165,7 @@ pub struct NewSessionArgs {
     #[arg(long = "tool", value_name = "TOOLSET")]
     pub toolsets: Vec<String>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -193,7 +193,7 @@ pub struct HistoryArgs {
     #[arg(long, conflicts_with = "json")]
     pub full: bool,
     /// Print the protocol's own lines, one for each page
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -201,10 +201,13 @@ pub struct HistoryArgs {
 #[derive(Args, Clone, Debug)]
 pub struct QuestionsArgs {
     /// Only of this session
-    #[arg(long, value_name = "NAME")]
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    pub of: Option<String>,
+    /// Only of this session
+    #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -228,19 +231,19 @@ pub struct AnswerArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub text: Option<String>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
 // `model`.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// Of which session
-    #[arg(value_name = "SESSION")]
-    pub session: String,
-    /// Which: MODEL, or PROVIDER/MODEL
-    #[arg(value_name = "MODEL")]
-    pub model: String,
+    /// Of which session, and which: MODEL, or PROVIDER/MODEL
+    #[arg(value_names = ["SESSION", "MODEL"], num_args = 1..=2, required = true)]
+    pub words: Vec<String>,
+    /// Of which session, instead of the first word
+    #[arg(long, short, value_name = "NAME")]
+    pub session: Option<String>,
     /// The model's provider; then MODEL is taken as it is
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
@@ -248,21 +251,39 @@ pub struct ModelArgs {
     #[arg(long, value_name = "LEVEL")]
     pub thinking: Option<String>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
+}
+
+impl ModelArgs {
+    /// The session and the model, or what to say when one of them is missing.
+    ///
+    /// # Errors
+    /// When there are too many or too few words.
+    pub fn of(&self) -> Result<(&str, &str), &'static str> {
+        match (self.words.as_slice(), &self.session) {
+            ([session, model], None) => Ok((session, model)),
+            ([model], Some(session)) => Ok((session, model)),
+            ([_], None) => Err("one word was given, expected a session and a model"),
+            _ => Err("the session was given twice"),
+        }
+    }
 }
 
 // `compact`.
 #[derive(Args, Clone, Debug)]
 pub struct CompactArgs {
     /// Which; without, the only one with a running turn
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    pub of: Option<String>,
+    /// The same
+    #[arg(long, short, value_name = "NAME", hide = true)]
     pub session: Option<String>,
     /// What to keep
     #[arg(long, value_name = "TEXT")]
     pub instructions: Option<String>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -279,7 +300,7 @@ pub struct BackupArgs {
     #[arg(long, value_name = "COUNT", requires = "every")]
     pub keep: Option<u32>,
     /// Print the protocol's own line
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 
@@ -290,7 +311,7 @@ pub struct RestoreArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// One JSON object
-    #[arg(long)]
+    #[arg(long, short)]
     pub json: bool,
 }
 

@@ -60,9 +60,11 @@ pub(super) fn waiting(manager: &Manager) -> Vec<Finding> {
     }
     for (to, (count, oldest)) in machines {
         let minutes = oldest.as_secs() / 60;
-        let to = match to {
-            "" => "this machine's daemon".to_owned(),
-            to => format!("`{}`", output::safe(to.trim_start_matches("ssh://"))),
+        let target = output::safe(to.trim_start_matches("ssh://")).into_owned();
+        let is_here = to.is_empty();
+        let to = match is_here {
+            true => "this machine's daemon".to_owned(),
+            false => format!("`{target}`"),
         };
         let found = format!("waiting for {to}: {count}, the oldest for {minutes} min");
         let remedy = match manager {
@@ -73,6 +75,13 @@ pub(super) fn waiting(manager: &Manager) -> Vec<Finding> {
                 "`agentctl voice flush` delivers it, or says why not; no timer does that here, \
                  which `agentctl service install` starts"
             }
+        };
+        let remedy = match is_here {
+            true => remedy.to_owned(),
+            false => format!(
+                "{remedy}; when that machine is gone for good, `agentctl voice forget {target}` puts \
+                 it aside"
+            ),
         };
         findings.push(Finding::warning(CHECK, found, remedy));
     }
@@ -99,11 +108,9 @@ pub(super) async fn machines() -> Vec<Finding> {
         let Some(target): Option<Target> = target else {
             continue;
         };
-        let lock = spool.lock(&to);
         calls.spawn(async move {
             let reached = reached(&target).await;
-            let forgotten = lock.display().to_string();
-            machine(&target, &reached, &forgotten)
+            machine(&target, &reached)
         });
     }
     let mut findings = calls.join_all().await;
@@ -111,7 +118,7 @@ pub(super) async fn machines() -> Vec<Finding> {
     findings
 }
 
-fn machine(target: &Target, reached: &Reached, forgotten: &str) -> Finding {
+fn machine(target: &Target, reached: &Reached) -> Finding {
     let ms = reached.ms;
     match (&reached.daemon, reached.ssh) {
         (Ok(hello), _) => {
@@ -132,7 +139,8 @@ fn machine(target: &Target, reached: &Reached, forgotten: &str) -> Finding {
             CHECK,
             output::safe(why).into_owned(),
             format!(
-                "what is said waits here; a machine that is gone for good is forgotten by `rm '{forgotten}'`"
+                "what is said waits here; `ssh {target}` says more; a machine that is gone for good is \
+                 forgotten by `agentctl voice forget {target}`"
             ),
         ),
     }
@@ -152,7 +160,7 @@ mod tests {
                 ssh,
                 daemon: Err(why.to_owned()),
             };
-            machine(&target, &reached, "/s/lock.x")
+            machine(&target, &reached)
         };
         let there = found(true, "no daemon runs there");
         assert!(there.found.contains("is reached by ssh, but: no daemon"));
@@ -164,6 +172,10 @@ mod tests {
         );
         let gone = found(false, "`me@mac` can't be reached by ssh: no route");
         assert_eq!(gone.verdict, Verdict::Warning);
-        assert!(gone.remedy.unwrap().contains("`rm '/s/lock.x'`"));
+        assert!(
+            gone.remedy
+                .unwrap()
+                .contains("`agentctl voice forget me@mac`")
+        );
     }
 }

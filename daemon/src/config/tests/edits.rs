@@ -332,7 +332,7 @@ fn edit_keeps_the_files_mode_and_link() {
     fs::write(&real, WRITTEN).unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    let default = Change::Default("a".to_owned());
+    let default = Change::DefaultAnyway("a".to_owned());
     save(&link, &HostEnv::default(), &default).unwrap();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert!(

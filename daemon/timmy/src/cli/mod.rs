@@ -248,6 +248,7 @@ mod tests {
             "timmy models default",
             "timmy models default gemini/x",
             "timmy models default --unset",
+            "timmy models default --clear",
             "timmy models fallbacks list",
             "timmy models fallbacks add openrouter/openai/gpt-4.1-mini --at 1",
             "timmy models fallbacks remove a/b",

@@ -69,7 +69,7 @@ pub(super) struct SetDefault {
     #[arg(value_name = "MODEL", conflicts_with = "unset")]
     model: Option<String>,
     /// Have none
-    #[arg(long)]
+    #[arg(long, alias = "clear")]
     unset: bool,
     #[command(flatten)]
     form: Form,

@@ -1,0 +1,174 @@
+//! Several agents could answer, and none is the default: which one is it to be?
+//!
+//! Owns the question on a terminal, and the command that says it elsewhere. What is chosen is kept by
+//! the daemon's program. Must not know how a turn is sent.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use agentd_protocol::line::ErrorLine;
+use agentd_protocol::rows::AgentRow;
+use agentd_protocol::{Code, Line, RequestKind};
+
+use super::turn::TurnOutcome;
+use super::{ask, output, terminal};
+use agentd_client::fallback::Fallback;
+use agentd_client::oneshot;
+use agentd_client::ssh::Target;
+use agentd_client::wire::Nothing;
+
+/// What to type about an error, in words of the command line.
+pub(super) fn hint(error: &ErrorLine) -> Option<String> {
+    let first = error.choices.first().filter(|_| is_open(error))?;
+    let first = output::safe(first);
+    Some(format!(
+        "`agentctl agents default {first}` chooses it from now on, `--agent {first}` this once"
+    ))
+}
+
+/// Is the choice of an agent all that is missing?
+fn is_open(error: &ErrorLine) -> bool {
+    error.code == Code::Ambiguous && !error.choices.is_empty()
+}
+
+/// The agents among which a turn could not choose.
+pub(super) fn of(outcome: &TurnOutcome) -> Option<&[String]> {
+    match outcome {
+        TurnOutcome::Final(received, _) => match &received.line {
+            Some(Line::Error(error)) if is_open(error) => Some(&error.choices),
+            _ => None,
+        },
+        TurnOutcome::Left | TurnOutcome::Failed(_) => None,
+    }
+}
+
+/// Asks whoever sits there, and makes the answer the default. None without somebody, or where the
+/// default is another machine's.
+pub(super) async fn ask(choices: &[String], socket: Option<&Path>) -> io::Result<Option<String>> {
+    let here = socket.and_then(Target::of_socket).is_none();
+    if !here || !io::stdin().is_terminal() || !output::err_is_terminal() {
+        return Ok(None);
+    }
+    let rows = rows(choices, socket).await;
+    output::err(&shown(&rows));
+    let mut line = terminal::ask_line(&format!("number [1, {}]: ", rows[0].0))?;
+    let chosen = loop {
+        let Some(typed) = line else {
+            output::err("\n");
+            return Ok(None);
+        };
+        if let Some(chosen) = meant(&rows, typed.trim()) {
+            break chosen;
+        }
+        line = terminal::ask_again(&format!("a number from 1 to {}, or a name: ", rows.len()))?;
+    };
+    keep(&chosen);
+    Ok(Some(chosen))
+}
+
+/// Name and what is known of it, those that are ready first. There is at least one.
+type Choice = (String, String);
+
+async fn rows(choices: &[String], socket: Option<&Path>) -> Vec<Choice> {
+    let asking = ask::ask(socket, RequestKind::Agents, &Nothing {}, Fallback::Allowed);
+    let mut known = match asking.await {
+        Ok((client, received)) => {
+            client.close().await;
+            match received.line {
+                Some(Line::Agents { agents, .. }) => agents,
+                _ => Vec::new(),
+            }
+        }
+        // It was told; names are enough to choose.
+        Err(_) => Vec::new(),
+    };
+    known.sort_by_key(|row| row.logged_in == Some(false));
+    let of = |row: &AgentRow| choices.contains(&row.name);
+    let mut rows: Vec<Choice> = known
+        .iter()
+        .filter(|row| of(row))
+        .map(|row| (row.name.clone(), facts(row)))
+        .collect();
+    for name in choices {
+        if !rows.iter().any(|(known, _)| known == name) {
+            rows.push((name.clone(), String::new()));
+        }
+    }
+    rows
+}
+
+fn facts(row: &AgentRow) -> String {
+    let version = row.version.as_deref().map(output::safe_line);
+    let login = match row.logged_in {
+        Some(true) => Some("logged in".to_owned()),
+        Some(false) => Some("not logged in".to_owned()),
+        None => None,
+    };
+    let built_in = (row.found == "built-in").then(|| "comes with agentd".to_owned());
+    let known = [built_in, version, login];
+    known.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn shown(rows: &[Choice]) -> String {
+    let widest = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = "Several agents can answer. Which one shall, from now on?\n".to_owned();
+    for (number, (name, facts)) in rows.iter().enumerate() {
+        let name = output::safe_line(name);
+        let line = format!("  {}  {name:widest$}  {facts}", number + 1);
+        let _infallible = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+fn meant(rows: &[Choice], line: &str) -> Option<String> {
+    let named = |(name, _): &&Choice| name == line;
+    let number = match line {
+        "" => Some(1),
+        line => line.parse::<usize>().ok(),
+    };
+    let numbered = || rows.get(number?.checked_sub(1)?);
+    let chosen = rows.iter().find(named).or_else(numbered)?;
+    Some(chosen.0.clone())
+}
+
+fn keep(name: &str) {
+    let kept = Command::new(oneshot::program())
+        .args(["agents", "default", "--", name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    let name = output::safe(name);
+    output::note(&match kept {
+        Ok(status) if status.success() => {
+            format!("`{name}` is the default now; `agentctl agents default OTHER` changes it")
+        }
+        // It has said why.
+        Ok(_) | Err(_) => format!("`{name}` can't be kept as the default, so it answers this once"),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choice_is_a_number_or_a_name() {
+        let rows = [
+            ("claude".to_owned(), "2.1, logged in".to_owned()),
+            ("pi".to_owned(), String::new()),
+        ];
+        assert_eq!(
+            shown(&rows),
+            "Several agents can answer. Which one shall, from now on?\n  1  claude  2.1, logged in\n  2  pi\n"
+        );
+        let chosen = |line| meant(&rows, line);
+        for (line, name) in [("", "claude"), ("1", "claude"), ("2", "pi"), ("pi", "pi")] {
+            assert_eq!(chosen(line).as_deref(), Some(name), "{line}");
+        }
+        for wrong in ["0", "3", "cl", "-1"] {
+            assert_eq!(chosen(wrong), None, "{wrong}");
+        }
+    }
+}

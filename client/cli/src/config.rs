@@ -1,0 +1,180 @@
+//! `config`: the settings, read and changed.
+//!
+//! Owns the editor, and what is told of a daemon that runs. What is in the file is the daemon's to
+//! read, check and write: its own program does. Must not know any setting.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use agentd_base::settings;
+
+use super::args::{ConfigArgs, ConfigCommand};
+use super::exit::Exit;
+use super::{agents, become_agentd, output, terminal};
+use agentd_client::oneshot;
+
+pub(super) async fn config(args: ConfigArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let words: Vec<String> = match args.command {
+        ConfigCommand::Show(args) => {
+            let json = args.json.then_some("--json");
+            return become_agentd(["config", "show"].into_iter().chain(json));
+        }
+        ConfigCommand::Path => return become_agentd(["config", "path"]),
+        ConfigCommand::Get(args) => return become_agentd(["config", "get", "--", &args.key]),
+        ConfigCommand::Init => return become_agentd(["config", "init"]),
+        ConfigCommand::Set(args) => ["set", "--", &args.key, &args.value]
+            .map(str::to_owned)
+            .to_vec(),
+        ConfigCommand::Unset(args) => ["unset", "--", &args.key].map(str::to_owned).to_vec(),
+        ConfigCommand::Edit => return edit(socket).await,
+    };
+    let exit = agents::of_program("config", &words);
+    if exit == Exit::Done {
+        agents::tell_running(socket).await;
+    }
+    Ok(exit)
+}
+
+/// A copy for the editor, and what it was made from, in a directory of their own.
+struct Copies {
+    dir: PathBuf,
+    edited: PathBuf,
+    before: PathBuf,
+}
+
+impl Copies {
+    fn make(text: &str) -> io::Result<Self> {
+        let name = format!("agentd-config-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        fs::DirBuilder::new().mode(0o700).create(&dir)?;
+        let copies = Self {
+            edited: dir.join("config.toml"),
+            before: dir.join("before.toml"),
+            dir,
+        };
+        for file in [&copies.edited, &copies.before] {
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            options.open(file)?.write_all(text.as_bytes())?;
+        }
+        Ok(copies)
+    }
+
+    fn remove(&self) {
+        // What is left lies in a directory for such things.
+        let _left = fs::remove_dir_all(&self.dir);
+    }
+}
+
+async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
+    let editor = ["VISUAL", "EDITOR"]
+        .iter()
+        .filter_map(std::env::var_os)
+        .find(|editor| !editor.is_empty())
+        .unwrap_or_else(|| OsString::from("vi"));
+    let Some(file) = path() else {
+        // It has said why.
+        return Ok(Exit::Configuration);
+    };
+    let text = match settings::read(&file) {
+        Ok(text) => text,
+        Err(error) => {
+            output::error(&format!("can't read `{}`: {error}", file.display()), None);
+            return Ok(Exit::Configuration);
+        }
+    };
+    let copies = Copies::make(&text)?;
+    loop {
+        if let Err(why) = opened(&editor, &copies.edited) {
+            copies.remove();
+            output::error(
+                &format!("{why}; nothing was changed"),
+                Some("set `EDITOR` to the editor you use"),
+            );
+            return Ok(Exit::Failed);
+        }
+        if settings::read(&copies.edited).is_ok_and(|edited| edited == text) {
+            copies.remove();
+            output::out_line("nothing was changed")?;
+            return Ok(Exit::Done);
+        }
+        let words = [
+            OsStr::new("replace"),
+            OsStr::new("--before"),
+            copies.before.as_os_str(),
+            OsStr::new("--"),
+            copies.edited.as_os_str(),
+        ];
+        let exit = agents::of_program("config", &words);
+        if exit == Exit::Done {
+            copies.remove();
+            agents::tell_running(socket).await;
+            return Ok(exit);
+        }
+        if !again()? {
+            let kept = copies.edited.display();
+            output::note(&format!(
+                "nothing was changed; what you wrote is in `{kept}`"
+            ));
+            return Ok(exit);
+        }
+    }
+}
+
+/// Does whoever sits there want to mend it?
+fn again() -> io::Result<bool> {
+    if !io::stdin().is_terminal() || !output::err_is_terminal() {
+        return Ok(false);
+    }
+    let line = terminal::ask_line("Edit it again? [Y/n] ")?;
+    let line = line.map(|line| line.trim().to_lowercase());
+    Ok(matches!(line.as_deref(), Some("" | "y" | "yes")))
+}
+
+/// Opens a file in an editor, which may have arguments, and waits for its end.
+fn opened(editor: &OsStr, file: &Path) -> Result<(), String> {
+    // As git does: the shell splits the words.
+    let mut words = editor.to_owned();
+    words.push(" \"$@\"");
+    let status = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(&words)
+        .arg(editor)
+        .arg(file)
+        .status();
+    let shown = editor.to_string_lossy();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("the editor `{shown}` ended with {status}")),
+        Err(error) => Err(format!("the editor `{shown}` can't be started: {error}")),
+    }
+}
+
+/// Where the file is, as the daemon's program says.
+fn path() -> Option<PathBuf> {
+    let program = oneshot::program();
+    let asked = Command::new(&program)
+        .args(["config", "path"])
+        .stderr(Stdio::inherit())
+        .output();
+    match asked {
+        Ok(said) if said.status.success() => {
+            let mut path = said.stdout;
+            path.pop();
+            Some(PathBuf::from(OsString::from_vec(path)))
+        }
+        Ok(_) => None,
+        Err(error) => {
+            output::error(
+                &format!("cannot start `{}`: {error}", program.display()),
+                Some("put `agentd` next to `agentctl`, or on `PATH`"),
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! `start`, `stop` and `restart`: the daemon of this machine.
+//!
+//! Owns that there is one afterwards, or none: the service where one is installed, else a process of
+//! its own. Must not know how a service manager is told (`service`), nor what a daemon does.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use agentd_protocol::request::DaemonStop;
+use agentd_protocol::{Line, RequestKind};
+
+use super::args::{
+    DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
+};
+use super::exit::{self, Exit};
+use super::{ask, control, output, service};
+use agentd_client::client::{Attended, Client, ClientError, Options};
+use agentd_client::endpoint::LocalEndpoint;
+use agentd_client::fallback::{Fact, Fallback, Lock};
+use agentd_client::oneshot;
+use agentd_client::places::Environment;
+
+/// Longer than any start with a store that need not be migrated; with one, the lock says so.
+const UP_WITHIN: Duration = Duration::from_secs(10);
+/// It is there in some 20 ms.
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
+/// What running turns get when nothing is said, and a margin for the daemon to leave.
+const STOP_DEADLINE: f64 = 10.0;
+const RESTART_DEADLINE: f64 = 60.0;
+const LEAVE_MARGIN: f64 = 15.0;
+/// Standard error of a daemon in the background, in the state directory: why it did not start. Its
+/// log is beside it.
+const STDERR: &str = "agentd.stderr";
+/// As much of it is read.
+const MOST_SAID: u64 = 16 * 1024;
+
+/// Why there is no daemon now.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    pub(super) error: String,
+    pub(super) hint: Option<String>,
+    exit: Exit,
+}
+
+impl NotStarted {
+    fn tell(&self) -> Exit {
+        output::error(&self.error, self.hint.as_deref());
+        self.exit
+    }
+}
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> Self {
+        Self {
+            error: format!("agentd can't be started: {error}"),
+            hint: None,
+            exit: Exit::Failed,
+        }
+    }
+}
+
+/// A daemon that was there, or that is there now.
+enum Up {
+    Already(Client),
+    Fresh(Client),
+}
+
+pub(super) async fn start(socket: Option<&Path>) -> io::Result<Exit> {
+    let endpoint = endpoint(socket);
+    let through_service = !is_held(&endpoint) && service::serves(&endpoint.path);
+    if through_service {
+        let command = ServiceCommand::Start(ServiceChangeArgs { dry_run: false });
+        return service::service(ServiceArgs { command }, None).await;
+    }
+    match up(socket).await {
+        Ok(Up::Already(client)) => say("agentd runs already", &client, &endpoint),
+        Ok(Up::Fresh(client)) => say("agentd runs", &client, &endpoint),
+        Err(failed) => Ok(failed.tell()),
+    }
+}
+
+fn say(what: &str, client: &Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
+    let (pid, version) = (client.hello.pid, output::safe(&client.hello.version));
+    let place = endpoint.path.display();
+    output::out_line(&format!("{what}: {version}, pid {pid}, on {place}"))?;
+    Ok(Exit::Done)
+}
+
+fn endpoint(socket: Option<&Path>) -> LocalEndpoint {
+    LocalEndpoint::find(socket, &Environment::of_process())
+}
+
+/// Does a process have the state?
+fn is_held(endpoint: &LocalEndpoint) -> bool {
+    endpoint.lock() != Lock::Free
+}
+
+async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
+    let endpoint = endpoint(socket);
+    let nobody = match endpoint.connect().await {
+        Ok(_there) => false,
+        Err(not) => matches!(not.fact, Fact::NoSocket | Fact::Refused),
+    };
+    if nobody && !is_held(&endpoint) {
+        return detached(socket).await.map(Up::Fresh);
+    }
+    match connect(socket).await {
+        Ok(client) => Ok(Up::Already(client)),
+        // It was on its way out.
+        Err(ClientError::Unreachable { hint: None, .. }) if !is_held(&endpoint) => {
+            detached(socket).await.map(Up::Fresh)
+        }
+        Err(error) => Err(NotStarted {
+            exit: exit::of_client_error(&error),
+            hint: Some("`agentctl status` and `agentctl doctor` say more".to_owned()),
+            error: error.to_string(),
+        }),
+    }
+}
+
+async fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
+    Client::connect_or_oneshot(Options {
+        socket: socket.map(Path::to_owned),
+        fallback: Fallback::Forbidden,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    })
+    .await
+}
+
+/// Starts a daemon that outlives this program and its terminal, and waits until it answers.
+pub(super) async fn detached(socket: Option<&Path>) -> Result<Client, NotStarted> {
+    let program = oneshot::program();
+    let said = stderr_file()?;
+    let mut command = Command::new(&program);
+    command.arg("--detach");
+    if let Some(socket) = socket {
+        command.arg("--socket").arg(std::path::absolute(socket)?);
+    }
+    // It is to hold no directory of somebody else's, unless its files are named from there.
+    if !names_relative_files() {
+        command.current_dir("/");
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::options().append(true).open(&said)?);
+    let mut child = command.spawn().map_err(|error| NotStarted {
+        error: format!("cannot start `{}`: {error}", program.display()),
+        hint: Some("put `agentd` next to `agentctl`, or on `PATH`".to_owned()),
+        exit: Exit::Configuration,
+    })?;
+    let endpoint = endpoint(socket);
+    let begun = Instant::now();
+    loop {
+        if endpoint.connect().await.is_ok() {
+            return connect(socket).await.map_err(|error| NotStarted {
+                exit: exit::of_client_error(&error),
+                error: error.to_string(),
+                hint: Some("`agentctl logs` says what it did".to_owned()),
+            });
+        }
+        if let Some(status) = child.try_wait()? {
+            return left(status.code(), &said, socket).await;
+        }
+        // A store that is migrated takes its time.
+        if begun.elapsed() > UP_WITHIN && endpoint.lock() != Lock::Starting {
+            return Err(silent(&child));
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+fn silent(child: &Child) -> NotStarted {
+    let (pid, within) = (child.id(), UP_WITHIN.as_secs());
+    NotStarted {
+        error: format!("agentd was started (pid {pid}), and does not answer within {within} s"),
+        hint: Some("`agentctl logs` says what it did, `agentctl status` how it is".to_owned()),
+        exit: Exit::Unreachable,
+    }
+}
+
+/// It ended instead of serving: it says why, unless another one was faster.
+async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<Client, NotStarted> {
+    // Somebody else started one in the same moment.
+    if code == Some(3)
+        && let Ok(client) = connect(socket).await
+    {
+        return Ok(client);
+    }
+    let mut text = String::new();
+    // Without its words its code is all that is known.
+    let _unread = File::open(said).and_then(|file| file.take(MOST_SAID).read_to_string(&mut text));
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("error: "));
+    let why = lines.next_back().map_or_else(
+        || {
+            let code = code.map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
+            format!("it ended with {code}")
+        },
+        str::to_owned,
+    );
+    let (why, hint) = match why.split_once("; hint: ") {
+        Some((why, hint)) => (why.to_owned(), hint.to_owned()),
+        None => (
+            why,
+            "`agentctl logs` and `agentctl doctor` say more".to_owned(),
+        ),
+    };
+    Err(NotStarted {
+        error: format!("agentd did not start: {why}"),
+        hint: Some(hint),
+        exit: match code {
+            Some(78) => Exit::Configuration,
+            Some(3 | 74) => Exit::Refused,
+            _ => Exit::Failed,
+        },
+    })
+}
+
+/// An empty file for what it says before it has a log.
+fn stderr_file() -> Result<PathBuf, NotStarted> {
+    let state = Environment::of_process().state_dir();
+    let state = state.ok_or_else(|| NotStarted {
+        error: "`HOME` is not set, so there is no place for the daemon's files".to_owned(),
+        hint: Some("set it, or `AGENTD_STATE_DIR`".to_owned()),
+        exit: Exit::Configuration,
+    })?;
+    let failed = |error: io::Error| NotStarted {
+        error: format!("can't use `{}`: {error}", state.display()),
+        hint: Some("make it writable, or set `AGENTD_STATE_DIR`".to_owned()),
+        exit: Exit::Refused,
+    };
+    let mut dir = DirBuilder::new();
+    dir.recursive(true).mode(0o700);
+    dir.create(&state).map_err(failed)?;
+    let file = state.join(STDERR);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.open(&file).map_err(failed)?;
+    Ok(file)
+}
+
+/// Does a variable name one of the daemon's files from the current directory?
+fn names_relative_files() -> bool {
+    let names = [
+        "AGENTD_SOCKET",
+        "AGENTD_STATE_DIR",
+        "AGENTD_CONFIG",
+        "AGENTD_ALIAS",
+    ];
+    names.iter().any(|name| {
+        let value = std::env::var_os(name).unwrap_or_default();
+        !value.is_empty() && value != "false" && Path::new(&value).is_relative()
+    })
+}
+
+/// Returns when the daemon is gone, so that the next one can be started.
+pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let stop = DaemonStop {
+        deadline: args.deadline,
+        restart: false,
+    };
+    let down = "there is nothing to stop; `agentctl start` starts one";
+    let asked = ask::change_or(down, socket, RequestKind::DaemonStop, &stop).await;
+    let (client, received) = match asked {
+        Ok(asked) => asked,
+        Err(exit) => return Ok(exit),
+    };
+    if !matches!(received.line, Some(Line::DaemonStop { ok: true })) {
+        return Ok(ask::unexpected(&received));
+    }
+    let gone = leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await;
+    output::out_line(match gone {
+        true => "the daemon has stopped",
+        false => "the daemon is stopping",
+    })?;
+    if agentd_client::ssh::Target::of_socket(socket.unwrap_or(Path::new(""))).is_none()
+        && service::serves(&endpoint(socket).path)
+    {
+        output::note(
+            "the next command starts it again, as it is a service; `agentctl service stop` keeps \
+             it stopped",
+        );
+    }
+    Ok(Exit::Done)
+}
+
+/// Is the conversation over in time?
+async fn leaves(mut client: Client, deadline: f64) -> bool {
+    let longest = Duration::try_from_secs_f64(deadline + LEAVE_MARGIN).unwrap_or(Duration::MAX);
+    let left = async { while client.next().await.is_ok() {} };
+    tokio::time::timeout(longest, left).await.is_ok()
+}
+
+pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    if let Some(workers) = args.workers() {
+        let name = match (&workers.agent, &workers.session) {
+            (Some(agent), _) => output::safe(agent).into_owned(),
+            (None, session) => {
+                let session = session.as_deref().unwrap_or_default();
+                format!("--session {}", output::safe(session))
+            }
+        };
+        output::note(&format!(
+            "`agentctl agents restart {name}` is the command for this; `agentctl restart` without a \
+             name restarts the daemon"
+        ));
+        return control::restart(workers, socket).await;
+    }
+    let deadline = match args.now {
+        true => 0.0,
+        false => args.deadline.unwrap_or(RESTART_DEADLINE),
+    };
+    let endpoint = endpoint(socket);
+    if service::serves(&endpoint.path) {
+        let command = ServiceCommand::Restart(ServiceRestartArgs {
+            deadline,
+            dry_run: false,
+        });
+        return service::service(ServiceArgs { command }, None).await;
+    }
+    let client = match up(socket).await {
+        Ok(Up::Fresh(client)) => return say("agentd runs", &client, &endpoint),
+        Ok(Up::Already(client)) => client,
+        Err(failed) => return Ok(failed.tell()),
+    };
+    let pid = client.hello.pid;
+    if let Err(exit) = asked_to_leave(client, deadline).await {
+        return Ok(exit);
+    }
+    let longest = Instant::now() + UP_WITHIN;
+    while endpoint.holder() == Some(pid) && Instant::now() < longest {
+        tokio::time::sleep(LOOKS_EVERY).await;
+    }
+    match detached(socket).await {
+        Ok(client) => say("agentd runs anew", &client, &endpoint),
+        Err(failed) => Ok(failed.tell()),
+    }
+}
+
+async fn asked_to_leave(mut client: Client, deadline: f64) -> Result<(), Exit> {
+    let stop = DaemonStop {
+        deadline: Some(deadline),
+        restart: true,
+    };
+    match client.answer(RequestKind::DaemonStop, &stop).await {
+        Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
+        Ok(received) => return Err(ask::unexpected(&received)),
+        Err(error) => return Err(ask::tell(&error)),
+    }
+    if leaves(client, deadline).await {
+        return Ok(());
+    }
+    output::error(
+        "the daemon does not leave",
+        Some("`agentctl status` says what it does"),
+    );
+    Err(Exit::Hung)
+}

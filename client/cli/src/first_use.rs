@@ -1,0 +1,185 @@
+//! A turn where no daemon runs: shall one be started?
+//!
+//! Owns who is asked, and that it is asked once: the answer is `client.start` of config.toml, which
+//! the daemon's program writes. Must not know how a daemon is started (`daemon`). Without one a turn
+//! runs by itself, so nothing here is ever in its way.
+
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use agentd_base::{settings, trusted};
+use serde::Deserialize;
+
+use super::{daemon, output, service, terminal};
+use agentd_client::endpoint::LocalEndpoint;
+use agentd_client::fallback::Lock;
+use agentd_client::oneshot;
+use agentd_client::places::{self, Environment};
+
+/// What the configuration says about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Start {
+    Ask,
+    Always,
+    Never,
+}
+
+#[derive(Default, Deserialize)]
+struct OfClient {
+    #[serde(default)]
+    client: ClientTable,
+}
+
+#[derive(Default, Deserialize)]
+struct ClientTable {
+    start: Option<Start>,
+}
+
+/// Before a turn is sent: sees to a daemon, where that is wanted.
+pub(super) async fn daemon(socket: Option<&Path>) -> io::Result<()> {
+    // Who names a place means what is there.
+    if socket.is_some() || is_served() {
+        return Ok(());
+    }
+    let wanted = match wish() {
+        Start::Never => false,
+        Start::Always => true,
+        Start::Ask => asked()?,
+    };
+    if wanted {
+        begin().await;
+    }
+    Ok(())
+}
+
+/// Is somebody there, or is it the service's to start one?
+fn is_served() -> bool {
+    let environment = Environment::of_process();
+    let endpoint = LocalEndpoint::find(None, &environment);
+    // Nobody connects to find out: that would be a service manager's sign to start one.
+    let has_socket = std::fs::symlink_metadata(&endpoint.path).is_ok();
+    endpoint.lock() != Lock::Free
+        || (has_socket && !endpoint.is_left())
+        || service::is_there()
+        || places::foreign_state(&environment).is_some()
+}
+
+async fn begin() {
+    match daemon::detached(None).await {
+        Ok(client) => {
+            let pid = client.hello.pid;
+            client.close().await;
+            output::note(&format!(
+                "started agentd in the background (pid {pid}); `agentctl stop` stops it"
+            ));
+        }
+        Err(why) => {
+            output::note(&why.error);
+            if let Some(hint) = why.hint {
+                output::note(&hint);
+            }
+        }
+    }
+}
+
+/// What config.toml says; what can't be read is for the daemon's program to complain about.
+fn wish() -> Start {
+    let Some(file) = file() else {
+        return Start::Never;
+    };
+    match trusted::check(&file).map(|()| settings::read(&file)) {
+        Ok(Ok(text)) => wish_of(&text),
+        Ok(Err(_)) | Err(_) => Start::Never,
+    }
+}
+
+fn wish_of(text: &str) -> Start {
+    let read: Result<OfClient, _> = toml::from_str(text);
+    read.map_or(Start::Never, |read| read.client.start.unwrap_or(Start::Ask))
+}
+
+/// As the daemon's program would find it.
+pub(super) fn file() -> Option<PathBuf> {
+    let set = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
+    set("AGENTD_CONFIG").or_else(|| {
+        let home = || Some(absolute("HOME")?.join(".config"));
+        let base = absolute("XDG_CONFIG_HOME").or_else(home)?;
+        Some(base.join("agentd/config.toml"))
+    })
+}
+
+/// Asks whoever sits there, and keeps the answer.
+fn asked() -> io::Result<bool> {
+    if !io::stdin().is_terminal() || !output::err_is_terminal() {
+        return Ok(false);
+    }
+    output::err(
+        "No daemon runs here. With one, turns answer faster, wait in one queue, and are kept.\n",
+    );
+    let question = "Start agentd in the background, now and whenever it is needed? [Y/n] ";
+    let mut line = terminal::ask_line(question)?;
+    loop {
+        let Some(typed) = line else {
+            output::err("\n");
+            return Ok(false);
+        };
+        let wanted = match typed.trim().to_lowercase().as_str() {
+            "" | "y" | "yes" => true,
+            "n" | "no" => false,
+            _ => {
+                line = terminal::ask_again("y or n? ")?;
+                continue;
+            }
+        };
+        keep(wanted);
+        return Ok(wanted);
+    }
+}
+
+fn keep(wanted: bool) {
+    let word = if wanted { "always" } else { "never" };
+    let kept = Command::new(oneshot::program())
+        .args(["config", "set", "client.start", word])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    match kept {
+        Ok(status) if status.success() && wanted => {}
+        Ok(status) if status.success() => output::note(
+            "each turn runs by itself then; `agentctl start` starts a daemon, and \
+             `agentctl config set client.start ask` asks again",
+        ),
+        // It has said why.
+        Ok(_) | Err(_) => output::note("the answer can't be kept, so this will be asked again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_is_asked_for_unless_configured() {
+        for (text, wish) in [
+            ("", Start::Ask),
+            (
+                "default_agent = \"x\"\n[agents.x]\nkind = \"exec\"",
+                Start::Ask,
+            ),
+            ("[client]\n", Start::Ask),
+            ("[client]\nstart = \"always\"", Start::Always),
+            ("client.start = 'never'", Start::Never),
+            // Nobody is asked by a file that is broken: the turn says so.
+            ("[client]\nstart = \"soon\"", Start::Never),
+            ("[client", Start::Never),
+        ] {
+            assert_eq!(wish_of(text), wish, "{text}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `agentd config`: the words that `agentctl config` passes on.
+//!
+//! Owns their arguments, the file that `init` writes, and what is said when it is done. Must not
+//! know how a value gets into the text.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use agentd_base::replace::PRIVATE;
+use agentd_base::settings;
+use agentd_protocol::nearest::nearest;
+use clap::{Args, Subcommand};
+
+use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure};
+use crate::config::{Config, Edit, HostEnv, edit};
+use crate::platform::paths::Paths;
+
+/// What `init` writes: every line of it that is no sentence is a setting, with its default.
+const TEMPLATE: &str = include_str!("template.toml");
+
+/// What about the configuration.
+#[derive(Subcommand, Debug)]
+pub(super) enum ConfigCommand {
+    /// Print each value with where it came from
+    Show {
+        /// As one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print one value, or all of a table
+    Get {
+        /// Its dotted key
+        key: String,
+    },
+    /// Change one value
+    Set(SetArgs),
+    /// Make one value the default again
+    Unset {
+        /// Its dotted key
+        key: String,
+    },
+    /// Put another text in the place of config.toml, if it can be read
+    Replace {
+        /// The file as it was when it was copied
+        #[arg(long, value_name = "FILE")]
+        before: PathBuf,
+        /// The new text
+        file: PathBuf,
+    },
+    /// Write a config.toml with every setting as a comment
+    Init,
+    /// Print where config.toml is
+    Path,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct SetArgs {
+    /// Its dotted key
+    key: String,
+    /// The value, as TOML or as a plain word
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+}
+
+impl ConfigCommand {
+    /// Is it about the file, whatever is in it?
+    pub(super) const fn is_of_the_file(&self) -> bool {
+        match self {
+            Self::Show { .. } | Self::Get { .. } => false,
+            Self::Set(_) | Self::Unset { .. } | Self::Replace { .. } | Self::Init | Self::Path => {
+                true
+            }
+        }
+    }
+}
+
+/// Does what needs no configuration that can be read.
+pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailure> {
+    let file = paths.config.display();
+    let (done, said) = match command {
+        // They need what it says.
+        ConfigCommand::Show { .. } | ConfigCommand::Get { .. } => return Ok(()),
+        ConfigCommand::Path => return say(&file.to_string()),
+        ConfigCommand::Init => {
+            init(&paths.config)?;
+            return say(&format!("made {file}: every setting is there as a comment"));
+        }
+        ConfigCommand::Set(SetArgs { key, value }) => {
+            let said = format!("set `{key}` in {file}");
+            (Edit::Set { key, value }, said)
+        }
+        ConfigCommand::Unset { key } => {
+            let said = format!("`{key}` is the default again in {file}");
+            (Edit::Unset { key }, said)
+        }
+        ConfigCommand::Replace { before, file: new } => {
+            let read = |file: &Path| {
+                settings::read(file).map_err(|error| CliFailure {
+                    code: USAGE,
+                    error: anyhow::anyhow!("can't read `{}`: {error}", file.display()),
+                })
+            };
+            let (before, text) = (read(&before)?, read(&new)?);
+            (Edit::Replace { before, text }, format!("changed {file}"))
+        }
+    };
+    edit(&paths.config, &HostEnv::here(), &done).map_err(edit_failure)?;
+    say(&said)
+}
+
+/// Prints what is in force.
+pub(super) fn show(command: &ConfigCommand, config: &Config) -> Result<(), CliFailure> {
+    match command {
+        ConfigCommand::Show { json } => print(config, *json).map_err(|error| CliFailure {
+            code: FAILED,
+            error: error.into(),
+        }),
+        ConfigCommand::Get { key } => get(key, config),
+        ConfigCommand::Set(_)
+        | ConfigCommand::Unset { .. }
+        | ConfigCommand::Replace { .. }
+        | ConfigCommand::Init
+        | ConfigCommand::Path => Ok(()),
+    }
+}
+
+fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
+    let shown = config.show();
+    if let Some(row) = shown.iter().find(|row| row.key == key) {
+        return match row.value.as_str() {
+            "(none)" => Err(CliFailure {
+                code: FAILED,
+                error: anyhow::anyhow!("`{key}` is not set, and has no default"),
+            }),
+            value => say(&plain(value)),
+        };
+    }
+    let below = format!("{key}.");
+    let rows: Vec<_> = shown
+        .iter()
+        .filter(|row| row.key.starts_with(&below))
+        .collect();
+    if rows.is_empty() {
+        let hint = match nearest(key, shown.iter().map(|row| row.key.as_str())) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`agentctl config show` lists all".to_owned(),
+        };
+        return Err(CliFailure {
+            code: USAGE,
+            error: anyhow::anyhow!("there is no setting `{key}`; hint: {hint}"),
+        });
+    }
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} = {}", row.key, row.value))
+        .collect();
+    say(&lines.join("\n"))
+}
+
+/// A string without its quotation marks; anything else as it is written.
+fn plain(value: &str) -> String {
+    match value.parse::<toml_edit::Value>() {
+        Ok(toml_edit::Value::String(text)) => text.into_value(),
+        Ok(_) | Err(_) => value.to_owned(),
+    }
+}
+
+fn print(config: &Config, json: bool) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let shown = config.show();
+    if json {
+        let rows: Vec<_> = shown
+            .iter()
+            .map(
+                |row| serde_json::json!({"key": row.key, "value": row.value, "source": row.source}),
+            )
+            .collect();
+        return writeln!(out, "{}", serde_json::Value::from(rows));
+    }
+    for row in shown {
+        writeln!(out, "{} = {}  # {}", row.key, row.value, row.source)?;
+    }
+    Ok(())
+}
+
+fn init(file: &Path) -> Result<(), CliFailure> {
+    let shown = file.display();
+    let unwritable = |error: io::Error| CliFailure {
+        code: UNWRITABLE,
+        error: anyhow::anyhow!("can't write `{shown}`: {error}"),
+    };
+    if let Some(dir) = file.parent() {
+        let mut made = DirBuilder::new();
+        made.recursive(true).mode(0o700);
+        made.create(dir).map_err(unwritable)?;
+    }
+    let mut made = OpenOptions::new();
+    // A link that leads nowhere is something, too.
+    made.write(true).create_new(true).mode(PRIVATE);
+    match made.open(file) {
+        Ok(mut made) => made.write_all(TEMPLATE.as_bytes()).map_err(unwritable),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(CliFailure {
+            code: CONFIGURATION,
+            error: anyhow::anyhow!(
+                "`{shown}` is there already; hint: `agentctl config edit` opens it, \
+                 `agentctl config show` prints what is in force"
+            ),
+        }),
+        Err(error) => Err(unwritable(error)),
+    }
+}
+
+/// It is done, whoever reads it.
+fn say(text: &str) -> Result<(), CliFailure> {
+    let _closed = writeln!(io::stdout(), "{text}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_template_holds_every_setting_as_comment() {
+        let look = HostEnv::default();
+        let parsed = |text: &str| Config::parse(text, "config.toml".as_ref(), &look);
+        assert!(parsed(TEMPLATE).unwrap().given.is_empty());
+        // Without the marks it is a configuration; sentences have a second one.
+        let lines = TEMPLATE.lines().map(|line| match line.strip_prefix('#') {
+            Some(setting) if !setting.starts_with([' ', '#']) => setting,
+            _ => line,
+        });
+        let all = lines.collect::<Vec<_>>().join("\n");
+        let config = parsed(&all).unwrap_or_else(|why| panic!("{why}\n{all}"));
+        for key in ["default_agent", "alias", "client.start", "retention.days"] {
+            assert!(config.given.contains_key(key), "{key}");
+        }
+    }
+}
