@@ -11,6 +11,7 @@ mod webhook;
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
@@ -25,6 +26,7 @@ use crate::platform::paths::{self, Paths};
 use crate::platform::signals;
 use crate::platform::{inherited, memory};
 use crate::server::daemon::{self, DaemonError, Options, THREADS_KEPT, Unwritable};
+use crate::server::live::Loader;
 use crate::server::oneshot::{self, AtEnd};
 
 /// The exit codes of `agentd`: 74 and 78 are `EX_IOERR` and `EX_CONFIG` of sysexits.
@@ -146,6 +148,19 @@ impl Arguments {
     }
 }
 
+impl PlaceArgs {
+    /// What the command line says of the link, if it says anything.
+    fn alias_given(self) -> Result<Option<Option<PathBuf>>, CliFailure> {
+        match self.alias {
+            _ if self.no_alias => Ok(Some(None)),
+            Some(alias) => Ok(Some(Some(
+                std::path::absolute(alias).map_err(configuration)?,
+            ))),
+            None => Ok(None),
+        }
+    }
+}
+
 struct CliFailure {
     code: u8,
     error: anyhow::Error,
@@ -222,7 +237,7 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let mut paths = paths::here().map_err(configuration)?;
     let given = std::env::var_os("AGENTD_SOCKET").is_some_and(|socket| !socket.is_empty());
     let own_directory = !given && arguments.place.socket.is_none();
-    if let Some(socket) = arguments.place.socket {
+    if let Some(socket) = &arguments.place.socket {
         paths.socket = std::path::absolute(socket).map_err(configuration)?;
     }
     let command = match arguments.command {
@@ -260,10 +275,9 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
     if let Some(Command::Config { command }) = command {
         return settings::show(&command, &config);
     }
-    if arguments.place.no_alias {
-        config.alias = None;
-    } else if let Some(alias) = arguments.place.alias {
-        config.alias = Some(std::path::absolute(alias).map_err(configuration)?);
+    let alias = arguments.place.alias_given()?;
+    if let Some(alias) = &alias {
+        config.alias.clone_from(alias);
     }
     // A logger that is there does as well.
     let _there = log::start(usual, &paths.state);
@@ -280,7 +294,9 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
             at_end,
         ))
     } else {
+        let loader = loader(paths.clone(), alias);
         runtime.block_on(daemon::run(Options {
+            loader,
             paths,
             own_directory,
             config,
@@ -300,6 +316,18 @@ fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Resul
         code: FAILED,
         error: error.into(),
     })
+}
+
+/// How a daemon reads its configuration again: as at its start.
+fn loader(paths: Paths, alias: Option<Option<PathBuf>>) -> Loader {
+    Loader(Arc::new(move || {
+        let read = load(&paths, HostEnv::with(Files::apart()));
+        let mut config = read.map_err(|error| error.to_string())?;
+        if let Some(alias) = &alias {
+            config.alias.clone_from(alias);
+        }
+        Ok(config)
+    }))
 }
 
 fn load(paths: &Paths, look: HostEnv) -> anyhow::Result<Config> {

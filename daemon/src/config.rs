@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use discover::{agents, exec_form, looked_for, why_not_there};
+pub use discover::{agents, exec_form, looked_for, one_shot, why_not_there};
 pub use edit::{Change, EditError, NewAgent, save};
 pub use endpoints::{
     Endpoint, EndpointChange, Endpoints, Secret, literal, refused as refused_callbacks, within,
@@ -35,7 +35,7 @@ pub use warnings::Warning;
 
 use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
-use agentd_core::agent::Found;
+use agentd_core::agent::{Found, Warm};
 use agentd_protocol::nearest::nearest;
 
 use crate::adapter::{Kind, exec};
@@ -107,7 +107,7 @@ pub struct AgentConfig {
     /// Variables passed through from the daemon's environment or the `env` file.
     pub pass_env: Vec<String>,
     /// Spare processes to keep.
-    pub warm: u32,
+    pub warm: Warm,
     /// An idle process is stopped after this time.
     pub idle_timeout: Duration,
     /// Default model provider.
@@ -133,7 +133,7 @@ impl AgentConfig {
             output: exec::Output::Text,
             env: BTreeMap::new(),
             pass_env: Vec::new(),
-            warm: 0,
+            warm: Warm::WhenUsed,
             idle_timeout: DEFAULT_IDLE_TIMEOUT,
             provider: None,
             model: None,
@@ -166,6 +166,8 @@ pub struct Config {
     pub start: Option<ClientStart>,
     /// What the store forgets.
     pub retention: Retention,
+    /// What spares that nobody configured may take together, in bytes.
+    pub spare_memory: Option<u64>,
     /// Where each value was given, by its dotted key; what isn't in it is a default.
     pub given: BTreeMap<String, String>,
 }

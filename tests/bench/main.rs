@@ -142,6 +142,8 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         &[
             "agent-turn",
             "agent-first",
+            "agent-new",
+            "agent-new-second",
             "agent-abort",
             "agent-program",
             "agent-memory",

@@ -15,6 +15,7 @@ const TABLES: &[(&str, &str)] = &[
     ("", ""),
     ("agents.NAME", "[agents.claude]\n"),
     ("client", "[client]\n"),
+    ("pool", "[pool]\n"),
     ("retention", "[retention]\n"),
     ("models", "[models]\n"),
     (
@@ -104,7 +105,11 @@ pub fn other_defaults(chapter: &str) -> Vec<String> {
             continue;
         }
         compared += 1;
-        let same = default == format!("`{value}`") || (value == "(none)" && default == "none");
+        // What is no value is in parentheses there.
+        let word = value
+            .strip_prefix('(')
+            .and_then(|word| word.strip_suffix(')'));
+        let same = default == format!("`{value}`") || word == Some(default);
         if !same {
             wrong.push(format!(
                 "{full}: the daemon says {value}, the chapter {default}"

@@ -62,7 +62,9 @@ fn signals_without_meaning_end_neither_daemon_nor_turn() {
     std::fs::write(daemon.path("gate"), "").unwrap();
     assert_eq!(client.last()["type"], "message_end");
     assert!(
-        daemon.log().contains("SIGHUP changes nothing"),
+        daemon
+            .log()
+            .contains("SIGHUP: the configuration is looked at"),
         "{}",
         daemon.log()
     );
@@ -123,7 +125,7 @@ fn signals_hangup_ends_no_daemon_that_starts() {
 }
 
 #[test]
-fn signals_hangup_takes_no_other_configuration() {
+fn signals_hangup_takes_no_broken_configuration() {
     let daemon = Daemon::start();
     daemon
         .place
@@ -132,7 +134,7 @@ fn signals_hangup_takes_no_other_configuration() {
     wait_for("it was heard", || {
         daemon
             .log()
-            .contains("SIGHUP changes nothing")
+            .contains("the newest configuration does not count")
             .then_some(())
     });
     // The agents are those that it has read.

@@ -449,7 +449,7 @@ fn stop_ends_a_process_without_first_thread() {
 
 #[test]
 fn leftovers_of_a_worker_go_at_its_death() {
-    let daemon = with_marks("").start();
+    let daemon = with_marks("warm = 0\n").start();
     let last = chaos(&daemon, "chaos:setsid;fork-hold;exit 1");
     assert_eq!(last["code"], "worker-exited", "{last:#}");
     let escaped = pids_in(&daemon.path("pids"));

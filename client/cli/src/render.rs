@@ -3,6 +3,8 @@
 //! Pure: a line in, text out. Must not know streams, time or the connection. What workers wrote goes
 //! through `output::safe` before it reaches a terminal, here or at the caller's.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -57,6 +59,8 @@ pub fn status(answer: &StatusAnswer) -> String {
         };
         let _ = write!(shown, "\npool     {}, {misses}", counted(hits, "hit"));
     }
+    shown.push_str(&kept::spares(answer));
+    shown.push_str(&kept::config(answer));
     if !rpc.clients.is_empty() {
         let _ = write!(shown, "\nclients  {}", clients(&rpc.clients));
     }

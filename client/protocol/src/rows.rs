@@ -240,6 +240,9 @@ pub struct AgentRow {
     /// Why there is no version, or what the program lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// How one turn of it is run without agentd, if it has a form for that, with its model filled in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_shot: Option<Vec<String>>,
     pub usable: bool,
     pub why_not: Option<String>,
     pub default: bool,

@@ -26,7 +26,7 @@ pub struct Agent {
     /// What its protocol can do.
     pub describe: Capabilities,
     /// Spare processes to keep.
-    pub warm: u32,
+    pub warm: Warm,
     /// A process idle this long is stopped, where its sessions can be resumed.
     pub idle_timeout: Duration,
     /// Default model provider.
@@ -39,6 +39,16 @@ pub struct Agent {
     pub has: Vec<String>,
     /// Has it what it needs to answer, a login or a key, where that can be seen?
     pub logged_in: Option<bool>,
+}
+
+/// How many spare processes an agent has: ready for turns of sessions to come.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Warm {
+    /// One while the agent is in use, as far as the machine has room for it.
+    #[default]
+    WhenUsed,
+    /// So many, always; 0 forbids them.
+    Always(u32),
 }
 
 /// The exec form of an agent whose program lacks the form that it was run in.
@@ -80,6 +90,8 @@ pub struct Looked {
     pub why_not: Option<String>,
     /// Is somebody logged in, where that can be seen?
     pub logged_in: Option<bool>,
+    /// How one turn of it is run without agentd, if it has a form for that.
+    pub one_shot: Option<Vec<String>>,
 }
 
 /// What an agent's protocol can do. Every adapter has one.

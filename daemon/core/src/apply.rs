@@ -63,9 +63,7 @@ impl State {
                 generation,
                 error,
                 fault,
-            } => {
-                self.spawn_failed(worker, generation, &error, fault);
-            }
+            } => self.spawn_failed(worker, generation, &error, fault),
             Event::Worker {
                 worker,
                 generation,
@@ -84,6 +82,8 @@ impl State {
             } => self.exited(worker, generation, exit, &tail),
             Event::AgentsFound { agents, looked_for } => self.agents_found(agents, looked_for),
             Event::FormReplaced { agent, form } => self.run_in_exec_form(&agent, *form),
+            Event::ConfigTaken(taken) => self.config_taken(*taken),
+            Event::MachineSeen(machine) => self.machine_seen(machine),
             Event::Ticked => {}
             Event::StopAsked => self.stop_asked(),
             Event::InputLost => self.input_lost(),
@@ -151,6 +151,7 @@ impl State {
                 | Timer::Schedule
                 | Timer::Look
                 | Timer::Spare
+                | Timer::Machine
                 | Timer::Breaker
                 | Timer::Slice => {}
             }

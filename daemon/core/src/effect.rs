@@ -166,6 +166,12 @@ pub enum Effect {
     },
     /// Look which agents there are; answered by `AgentsFound`, whatever comes of it.
     LookForAgents,
+    /// Look what the machine runs on, how much memory is left, and what these processes take;
+    /// answered by `MachineSeen`.
+    LookAtMachine {
+        /// Each with all that it started.
+        pids: Vec<u32>,
+    },
     /// Write a line of the log.
     Log(Box<Entry>),
     /// From now on log what these directives let through; they were read before.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Budget, LogFacts};
+use agentd_protocol::line::{Budget, ConfigFacts, LogFacts};
 use agentd_protocol::request::Decoded;
 use agentd_protocol::webhook::EndpointRow;
 
 use crate::agent::{Agent, ExecForm, Looked};
 use crate::attached::Content;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
+use crate::machine::Machine;
 use crate::store::{Loaded, Recovered, Stored};
 use crate::worker::{Exit, WorkerEvent};
 
@@ -30,6 +31,8 @@ pub struct RequestContext {
     /// For `status`: how this process logs. For `log_level`: how it would then, or what is wrong with
     /// the level that was given.
     pub log: Option<Result<LogFacts, String>>,
+    /// For `status`: which configuration counts.
+    pub config: Option<ConfigFacts>,
     /// For `agents`: by their names.
     pub agents: BTreeMap<String, Looked>,
     /// For `send`, `dispatch` and `session.new`: what is known of the directories that it names.
@@ -42,6 +45,23 @@ pub struct RequestContext {
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
     /// For requests that are not the same from inside a worker.
     pub descent: Descent,
+}
+
+/// What another configuration says.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ConfigTaken {
+    /// The agents that are new or not as they were.
+    pub agents: Vec<Agent>,
+    /// Those that are no agents any more.
+    pub removed: Vec<String>,
+    /// Those whose processes are of the configuration before.
+    pub renewed: Vec<String>,
+    /// Who answers when nobody is named.
+    pub default_agent: Option<String>,
+    /// What spares that nobody configured may take together, in bytes.
+    pub spare_memory: Option<u64>,
+    /// What was looked for, for the error when no agent is there.
+    pub looked_for: String,
 }
 
 /// Where the process on the other side of a connection comes from.
@@ -225,6 +245,10 @@ pub enum Event {
         /// What was looked for, for the error when no agent is there.
         looked_for: String,
     },
+    /// The look at the machine that was asked for is over.
+    MachineSeen(Machine),
+    /// The configuration was changed: this counts from now on.
+    ConfigTaken(Box<ConfigTaken>),
     /// Time passed: some deadline of the core has come.
     Ticked,
     /// The system asked the daemon to stop, by a signal.

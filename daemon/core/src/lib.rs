@@ -18,6 +18,7 @@ mod jobs;
 mod json;
 pub mod limits;
 pub mod log;
+pub mod machine;
 mod mode;
 mod names;
 mod outbox;

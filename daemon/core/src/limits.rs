@@ -119,6 +119,31 @@ pub const ENDED_SENDS: usize = 64;
 /// agent takes a core for a second.
 pub const SPARE_WAITS: Duration = Duration::from_secs(3);
 
+/// Spares that nobody configured take this part of the machine's memory together, unless
+/// `[pool] memory` says otherwise: on 8 GiB three of Claude Code's size, or seven of Codex's.
+pub const SPARE_SHARE: u64 = 8;
+
+/// One of which no process was measured yet counts as this much; most agents take less.
+pub const SPARE_UNMEASURED: u64 = 256 << 20;
+
+/// They leave at least this part of the memory to whatever else may come.
+pub const SPARE_LEAVES: u64 = 10;
+
+/// While programs wait for memory for this many percent of the time there are none.
+pub const SPARE_STALLS: u32 = 10;
+
+/// While there are any, or should be, the machine is looked at this often.
+pub const MACHINE_EVERY: Duration = Duration::from_secs(30);
+
+/// A look at it is good for so long when one is to be started.
+pub const MACHINE_HOLDS: Duration = Duration::from_secs(10);
+
+/// One that died unused is started again after this time, and twice that each time after …
+pub const SPARE_AGAIN: Duration = Duration::from_secs(10);
+
+/// … up to this.
+pub const SPARE_AGAIN_MOST: Duration = Duration::from_secs(600);
+
 /// It lets so much time go by after a turn, too: the final line is written and told in it, and what
 /// an agent has yet to do after its turn.
 pub const SPARE_LETS: Duration = Duration::from_millis(50);

@@ -39,6 +39,8 @@ pub struct Settings {
     pub nested: bool,
     /// Processes at most.
     pub max_workers: usize,
+    /// Bytes that spares nobody configured may take together; without it, what `limits` says.
+    pub spare_memory: Option<u64>,
     /// Makes restart delays of several daemons differ.
     pub seed: u64,
     /// What was looked for, for the error when no agent is there.

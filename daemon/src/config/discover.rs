@@ -238,6 +238,27 @@ pub fn exec_form(agent: &AgentConfig) -> Option<AgentConfig> {
     })
 }
 
+/// How one turn of an agent is run without agentd, if it has a form for that: the words of the kind
+/// `exec`, with the model in its place.
+#[must_use]
+pub fn one_shot(agent: &AgentConfig) -> Option<Vec<String>> {
+    let words = match agent.kind {
+        Kind::Exec => agent.command.clone(),
+        _ => {
+            let preset = preset_of(agent)?;
+            let path = agent.command.first().map(PathBuf::from);
+            command(path, preset.name, preset.exec_arguments)
+        }
+    };
+    let model = agent.model.as_deref();
+    let filled = words.into_iter().filter_map(|word| match model {
+        Some(model) => Some(word.replace("{model}", model)),
+        // An option for it is left out, as ever.
+        None => (!word.contains("{model}")).then_some(word),
+    });
+    Some(filled.collect())
+}
+
 fn known(
     name: &str,
     config: AgentConfig,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_base::duration;
+use agentd_core::agent::Warm;
 use agentd_protocol::nearest::nearest;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -22,6 +23,7 @@ const TOP: &[&str] = &[
     "agents",
     "client",
     "models",
+    "pool",
     "providers",
     "retention",
     "timmy",
@@ -40,6 +42,7 @@ const AGENT: &[&str] = &[
 ];
 const CLIENT: &[&str] = &["start"];
 const RETENTION: &[&str] = &["days", "size"];
+const POOL: &[&str] = &["memory"];
 /// A hundred years; a number of days is no time since 1970.
 const MOST_DAYS: i64 = 36_500;
 /// Less doesn't hold a day's work.
@@ -85,6 +88,12 @@ pub(super) fn read(text: &str, file: &Path, look: &HostEnv) -> Result<Config, Co
                         "days" => config.retention.days = reader.days(value)?,
                         _size => config.retention.size = reader.size(value)?,
                     }
+                }
+            }
+            "pool" => {
+                for (key, value) in reader.table("pool", value)? {
+                    let _memory = reader.key(key, POOL, "pool.")?;
+                    config.spare_memory = Some(reader.bytes("pool.memory", value)?);
                 }
             }
             // What these say is for the built-in agent to judge: it reads them for itself.
@@ -298,7 +307,7 @@ impl Reader<'_> {
                     agent.pass_env = self.strings(&full, value)?;
                     self.variables(&full, value, agent.pass_env.iter())?;
                 }
-                "warm" => agent.warm = self.warm(&full, value)?,
+                "warm" => agent.warm = Warm::Always(self.warm(&full, value)?),
                 "idle_timeout" => agent.idle_timeout = self.duration(&full, value)?,
                 "provider" => agent.provider = Some(self.string(&full, value)?),
                 "model" => agent.model = Some(self.string(&full, value)?),
@@ -424,11 +433,14 @@ impl Reader<'_> {
             })
     }
 
+    /// A size, of which 0 is one, too.
+    fn bytes(&self, key: &str, value: &Value<'_>) -> Result<u64, ConfigError> {
+        let expected = "a size such as \"1GiB\", or 0";
+        written_size(value).ok_or_else(|| self.mistyped(key, value, expected))
+    }
+
     fn size(&self, value: &Value<'_>) -> Result<u64, ConfigError> {
-        let found = match value.get_ref() {
-            DeValue::String(text) => size(text),
-            _ => integer(value).and_then(|bytes| u64::try_from(bytes).ok()),
-        };
+        let found = written_size(value);
         let expected = "a size of at least \"16MiB\", such as \"1GiB\"";
         found
             .filter(|bytes| *bytes >= LEAST_SIZE)
@@ -449,6 +461,13 @@ impl Reader<'_> {
 fn integer(value: &Value<'_>) -> Option<i64> {
     let number = value.get_ref().as_integer()?;
     i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn written_size(value: &Value<'_>) -> Option<u64> {
+    match value.get_ref() {
+        DeValue::String(text) => size(text),
+        _ => integer(value).and_then(|bytes| u64::try_from(bytes).ok()),
+    }
 }
 
 /// `512MiB`, `1GiB`.

@@ -4,6 +4,7 @@
 
 use super::Config;
 use crate::adapter::Kind;
+use agentd_core::agent::Warm;
 
 /// One value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +54,11 @@ impl Config {
                 add(key(&format!("env.{name}")), HIDDEN.to_owned());
             }
             add(key("pass_env"), list(&agent.pass_env));
-            add(key("warm"), agent.warm.to_string());
+            let warm = match agent.warm {
+                Warm::WhenUsed => "(one while in use)".to_owned(),
+                Warm::Always(some) => some.to_string(),
+            };
+            add(key("warm"), warm);
             let idle = agent.idle_timeout.as_millis();
             add(key("idle_timeout"), quoted(&format!("{idle}ms")));
             add(key("provider"), optional(agent.provider.as_deref()));
@@ -65,6 +70,9 @@ impl Config {
         }
         let start = self.start.unwrap_or(super::ClientStart::Ask).name();
         add("client.start".to_owned(), quoted(start));
+        let memory = self.spare_memory.map(size);
+        let share = "(an eighth of the machine's)".to_owned();
+        add("pool.memory".to_owned(), memory.unwrap_or(share));
         add("retention.days".to_owned(), self.retention.days.to_string());
         add("retention.size".to_owned(), size(self.retention.size));
         for name in self.secrets.keys() {

@@ -11,6 +11,8 @@ use agentd_core::agent::{Agent, Capabilities, Found, Levels, Providers, Resume, 
 use agentd_core::attached::AttachmentSupport;
 use tempfile::TempDir;
 
+use agentd_core::agent::Warm;
+
 use super::*;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -87,7 +89,7 @@ command = ["mcp"]
     let pi = &config.agents["pi"];
     assert_eq!(
         (pi.kind, pi.warm, pi.idle_timeout),
-        (Kind::Pi, 1, Duration::from_secs(600))
+        (Kind::Pi, Warm::Always(1), Duration::from_secs(600))
     );
     assert_eq!(pi.env["A"], "b");
     assert_eq!(config.alias, None);

@@ -17,6 +17,7 @@ pub mod launchd;
 pub mod limit_mark;
 pub mod lock;
 pub mod log;
+pub mod machine;
 pub mod manager;
 pub mod memory;
 pub mod paths;

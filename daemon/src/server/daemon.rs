@@ -23,6 +23,7 @@ use crate::platform::paths::{self, PathError, Paths};
 use crate::platform::signals::{AtHangup, Stops};
 use crate::server::alias::Alias;
 use crate::server::listen::{self, Binding, SocketLock};
+use crate::server::live::{LiveConfig, Loader};
 use crate::server::owner::Arrival;
 use crate::server::peer;
 use crate::server::runtime::{Runtime, RuntimeError, StartOptions};
@@ -109,6 +110,8 @@ pub struct Options {
     pub own_directory: bool,
     /// What the user configured.
     pub config: Config,
+    /// How it is read again.
+    pub loader: Loader,
 }
 
 /// Serves until told to stop.
@@ -120,9 +123,16 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     // Before all that may take its time: till then a terminal that hangs up would be the end.
     let hangups = signal(SignalKind::hangup()).map_err(DaemonError::Signals)?;
     let Options {
-        paths: Paths { socket, state, .. },
+        paths:
+            Paths {
+                socket,
+                state,
+                env_file,
+                ..
+            },
         own_directory,
         config,
+        loader,
     } = options;
     // Before any lock: where it is says which socket the locks are about.
     let inherited = Inherited::take(&socket)?;
@@ -147,6 +157,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         },
         nested: false,
         config,
+        reload: Some((loader, env_file)),
         file_limit: Some(files),
         lock: Some(lock),
         started,
@@ -175,7 +186,8 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         replace,
     };
     // Its first look makes the alias, which may lie where a disk is slow.
-    let keeping = runtime.tracker.spawn(keeper.keep(stop.clone()));
+    let live = runtime.context().live;
+    let keeping = runtime.tracker.spawn(keeper.keep(stop.clone(), live));
     tracing::info!(
         "agentd {} serves `{}`",
         env!("CARGO_PKG_VERSION"),
@@ -183,6 +195,18 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     );
     manager::ready(&socket);
     beat(&runtime, &stop);
+    watch_neighbours(&runtime, &stop);
+    let (owner, teardown) = runtime.into_parts();
+    let store = owner.run().await;
+    stop.cancel();
+    // It takes the socket and the alias away, which nobody may do after the lock is gone.
+    let _panicked = keeping.await;
+    teardown.finish(store).await;
+    Ok(())
+}
+
+/// Takes over what other instances leave that die while we live.
+fn watch_neighbours(runtime: &Runtime, stop: &CancellationToken) {
     let neighbours = dead_instances::watch(
         runtime.state_dir().to_owned(),
         runtime.instance().to_owned(),
@@ -193,13 +217,6 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         stop.clone(),
     );
     runtime.tracker.spawn(neighbours);
-    let (owner, teardown) = runtime.into_parts();
-    let store = owner.run().await;
-    stop.cancel();
-    // It takes the socket and the alias away, which nobody may do after the lock is gone.
-    let _panicked = keeping.await;
-    teardown.finish(store).await;
-    Ok(())
 }
 
 /// Tells the service manager that the owner answers, if it wants to know.
@@ -325,6 +342,7 @@ impl Listening {
 fn listen_for_signals(runtime: &Runtime, mut hangups: Signal) -> Result<(), DaemonError> {
     let mut stops = Stops::listen(AtHangup::Stay).map_err(DaemonError::Signals)?;
     let inbox = runtime.inbox.clone();
+    let live = runtime.context().live;
     // Not tracked: it waits for a signal that may never come.
     #[expect(clippy::disallowed_methods, reason = "stop must not wait for it")]
     let _listening = tokio::spawn(async move {
@@ -333,14 +351,20 @@ fn listen_for_signals(runtime: &Runtime, mut hangups: Signal) -> Result<(), Daem
                 () = stops.next() => if inbox.send(Event::StopAsked).await.is_err() {
                     return;
                 },
-                Some(()) = hangups.recv() => tracing::info!(
-                    "SIGHUP changes nothing: the configuration is read at the start; hint: \
-                     `agentctl service restart` reads it again"
-                ),
+                Some(()) = hangups.recv() => {
+                    tracing::info!("SIGHUP: the configuration is looked at");
+                    look_at(live.as_ref()).await;
+                }
             }
         }
     });
     Ok(())
+}
+
+async fn look_at(live: Option<&Arc<LiveConfig>>) {
+    if let Some(live) = live.filter(|live| live.may_have_changed()) {
+        live.take().await;
+    }
 }
 
 fn accept(
@@ -414,7 +438,7 @@ struct Keeper {
 
 impl Keeper {
     /// Looks beside the runtime's thread: the alias may be anywhere.
-    async fn keep(self, stop: CancellationToken) {
+    async fn keep(self, stop: CancellationToken, live: Option<Arc<LiveConfig>>) {
         let every = check_every();
         let mut keeper = self;
         loop {
@@ -431,6 +455,10 @@ impl Keeper {
                 () = in_time => return,
                 else => return,
             };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = look_at(live.as_ref()) => {}
+            }
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(every) => {}

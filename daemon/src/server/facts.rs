@@ -23,6 +23,7 @@ use crate::platform::limit_mark::LimitMark;
 use crate::platform::{directories, log, process, remote};
 use crate::server::attach;
 use crate::server::listen::PeerProcess;
+use crate::server::live::LiveConfig;
 use crate::server::peer::{Known, Later, PeerConfig};
 use crate::worker::Versions;
 
@@ -35,6 +36,9 @@ const READERS: usize = 4;
 /// that are open are known in memory.
 const SIZES_WITHIN: Duration = Duration::from_millis(20);
 
+/// `status` waits so long for a configuration that is being read; its answer says which one counts.
+const CONFIGURED_WITHIN: Duration = Duration::from_millis(400);
+
 /// What all connections look at.
 #[derive(Clone, Debug)]
 pub struct PeerContext {
@@ -46,6 +50,8 @@ pub struct PeerContext {
     pub partial: Arc<AtomicUsize>,
     /// The versions of the agents.
     pub versions: Arc<Versions>,
+    /// The configuration, where it may be another one later.
+    pub live: Option<Arc<LiveConfig>>,
 }
 
 /// Where the state is.
@@ -134,13 +140,15 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
         endpoints,
         partial,
         versions,
+        live,
     } = context;
     let sender = Sender {
         process: peer,
         descent: Arc::default(),
     };
+    let configured = live.clone();
     let known = move |request: &Request| match request {
-        Request::Status(_) => status(Arc::clone(&sizes)),
+        Request::Status(_) => status(Arc::clone(&sizes), configured.clone()),
         Request::LogLevel(asked) => now(RequestContext {
             log: Some(match &asked.level {
                 Some(level) => log::level_of(level).map(log_facts),
@@ -174,15 +182,55 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
         }
         _ => now(RequestContext::default()),
     };
-    let facts = move |request: &Request| match request.kind().rules().inside {
-        Inside::Same => known(request),
-        Inside::Child | Inside::Forbidden => sender.with(known(request)),
+    let facts = move |request: &Request| {
+        let known = match request.kind().rules().inside {
+            Inside::Same => known(request),
+            Inside::Child | Inside::Forbidden => sender.with(known(request)),
+        };
+        match &live {
+            Some(live) if is_configured(request) && live.may_have_changed() => {
+                let patience = match request {
+                    // It has to say within a second how things are.
+                    Request::Status(_) => Some(CONFIGURED_WITHIN),
+                    _ => None,
+                };
+                behind(Arc::clone(live), patience, known)
+            }
+            _ => known,
+        }
     };
     PeerConfig {
         facts: Arc::new(facts),
         later: later(versions),
         partial,
     }
+}
+
+/// Does a request depend on what is configured? Of what runs already none does.
+const fn is_configured(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Send(_)
+            | Request::Dispatch(_)
+            | Request::SessionNew(_)
+            | Request::RestartWorker(_)
+            | Request::Agents
+            | Request::Status(_)
+    )
+}
+
+/// The newest configuration first: whoever wrote it asks with it.
+fn behind(live: Arc<LiveConfig>, patience: Option<Duration>, known: Known) -> Known {
+    Known::Soon(Box::pin(async move {
+        match patience {
+            Some(patience) => live.take_beside(patience).await,
+            None => live.take().await,
+        }
+        match known {
+            Known::Now(facts) => Ok(facts),
+            Known::Soon(facts) => facts.await,
+        }
+    }))
 }
 
 /// The process on the other side of a connection.
@@ -263,7 +311,7 @@ fn soon(facts: impl Future<Output = RequestContext> + Send + 'static) -> Known {
     Known::Soon(Box::pin(async { Ok(Box::new(facts.await)) }))
 }
 
-fn status(sizes: Arc<Sizes>) -> Known {
+fn status(sizes: Arc<Sizes>, live: Option<Arc<LiveConfig>>) -> Known {
     soon(async move {
         sizes.look().await;
         RequestContext {
@@ -273,6 +321,7 @@ fn status(sizes: Arc<Sizes>) -> Known {
             wal_bytes: sizes.wal.load(Ordering::Relaxed),
             attached: attach::held(),
             log: Some(Ok(log_facts(log::level()))),
+            config: live.map(|live| live.facts()),
             ..RequestContext::default()
         }
     })

@@ -10,6 +10,8 @@ pub mod doctor;
 pub mod facts;
 pub mod heartbeat;
 pub mod listen;
+pub mod live;
+mod lock_words;
 mod logged;
 pub mod oneshot;
 pub mod owner;

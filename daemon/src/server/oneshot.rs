@@ -53,6 +53,7 @@ pub async fn run(
         stays: Socket::Ours,
         nested: at_end == AtEnd::Cancel,
         config,
+        reload: None,
         file_limit: None,
         lock: None,
         started: Instant::now(),

@@ -426,6 +426,7 @@ impl<H: Host> Owner<H> {
                 stage,
             } => self.command(worker, generation, ProcessCommand::End(stage)),
             Effect::LookForAgents => self.wires.spawner.look_for_agents(),
+            Effect::LookAtMachine { pids } => self.wires.spawner.look_at_machine(pids),
             Effect::Pause {
                 worker,
                 generation,

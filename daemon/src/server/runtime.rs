@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ use crate::platform::scheduling;
 use crate::server::dead_instances::Behind;
 use crate::server::facts::{PeerContext, Sizes, peer_config};
 use crate::server::listen::PeerProcess;
+use crate::server::live::{LiveConfig, Loader};
+use crate::server::lock_words::Says;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, OwnerChannels};
 use crate::server::peer::PeerConfig;
 use crate::server::predecessors::Predecessors;
@@ -112,6 +114,8 @@ pub struct StartOptions {
     pub nested: bool,
     /// What the user configured.
     pub config: Config,
+    /// How that is read again, and the file of secrets beside it; `None` where it never is.
+    pub reload: Option<(Loader, PathBuf)>,
     /// The limit of open files before it was raised.
     pub file_limit: Option<FileLimit>,
     /// The lock to be told of a stop.
@@ -158,7 +162,8 @@ impl Runtime {
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let (roster, seen) = Roster::new(look(&options.config, &dir));
+        let secrets = Arc::new(options.config.secrets.clone());
+        let (roster, seen) = Roster::new(look(&options.config, &dir), secrets);
         let (spawner, versions) =
             spawner(&options, roster, &instance, inbox.clone(), tracker.clone());
         let settings = settings(&options, &opened, seen);
@@ -170,6 +175,7 @@ impl Runtime {
             tracker.spawn(give_back(&opened, &delivering));
             tracker.spawn(memory::forget_program(delivering.clone()));
         }
+        let live = LiveConfig::of(&options, &versions, &opened.store, &inbox);
         let host = OsHost {
             state_dir: dir.clone(),
             behind,
@@ -196,6 +202,7 @@ impl Runtime {
             endpoints,
             partial: Arc::new(AtomicUsize::new(0)),
             versions,
+            live,
         };
         Ok(Self {
             owner,
@@ -354,7 +361,7 @@ fn open_store(
     Ok(opened)
 }
 
-fn keep(retention: config::Retention) -> store::Keep {
+pub(super) fn keep(retention: config::Retention) -> store::Keep {
     store::Keep {
         age: Duration::from_secs(u64::from(retention.days) * 24 * 60 * 60),
         bytes: retention.size,
@@ -398,7 +405,6 @@ fn spawner(
         socket: options.socket.clone(),
         agents,
         built_in: built_in(options),
-        secrets: Arc::new(options.config.secrets.clone()),
         environment: Arc::new(std::env::vars_os().collect()),
         file_limit: options.file_limit,
         groups: groups(&options.served),
@@ -431,7 +437,7 @@ const fn patience(served: &Served) -> Patience {
 }
 
 /// Looks at every agent, each in the form that it was last found to have.
-fn look(config: &Config, state_dir: &Path) -> HostProbe {
+pub fn look(config: &Config, state_dir: &Path) -> HostProbe {
     let (config, state_dir) = (config.clone(), state_dir.to_owned());
     let environment = std::env::vars_os().collect();
     Arc::new(move |files| {
@@ -489,42 +495,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         // Two that start in the same moment draw other numbers.
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),
         looked_for,
-    }
-}
-
-/// What the lock file is to say, and who writes it: beside the owner, as the disk may be slow.
-#[derive(Clone, Debug)]
-struct Says {
-    lock: Arc<Mutex<Lock>>,
-    doing: Arc<Mutex<Doing>>,
-}
-
-impl Says {
-    fn new(lock: Lock) -> Self {
-        Self {
-            lock: Arc::new(Mutex::new(lock)),
-            doing: Arc::new(Mutex::new(Doing::Starting)),
-        }
-    }
-
-    /// What is waited for hangs up when it is written.
-    fn say(&self, doing: Doing) -> std::sync::mpsc::Receiver<()> {
-        fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-            mutex.lock().unwrap_or_else(PoisonError::into_inner)
-        }
-        *locked(&self.doing) = doing;
-        let says = self.clone();
-        let (written, waits) = std::sync::mpsc::sync_channel(1);
-        tokio::task::spawn_blocking(move || {
-            let mut lock = locked(&says.lock);
-            // The last word counts, whoever comes first.
-            let doing = *locked(&says.doing);
-            if let Err(error) = lock.say(doing) {
-                tracing::warn!(%error, ?doing, "the lock file does not say what the daemon does");
-            }
-            drop(written);
-        });
-        waits
+        spare_memory: options.config.spare_memory,
     }
 }
 

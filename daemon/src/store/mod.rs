@@ -326,6 +326,8 @@ enum WriterMessage {
     Due(Wanted, oneshot::Sender<Result<Waiting, String>>),
     /// Are the files still there? And what is lost?
     Look,
+    /// From now on this is forgotten.
+    Keep(Keep),
     /// Carried out as soon as it is read.
     Attempts(Vec<AttemptRecord>, oneshot::Sender<Result<(), String>>),
     Close,

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 
-use super::Keep;
 use super::age::{self, Believed, Clocks};
 use super::columns::nat;
+use super::{Keep, NotTaken, Store, WriterMessage};
 use super::{listed, usage, webhooks};
 
 /// A slice ends about here; with its commit whoever comes meanwhile waits less than 50 ms.
@@ -18,6 +18,11 @@ pub(super) const SLICE: Duration = Duration::from_millis(20);
 const NOTING: Duration = Duration::from_millis(5);
 /// Jobs looked up at once.
 const CHUNK: i64 = 32;
+
+/// What is to be forgotten waits for room in the writer's queue, so often …
+const KEEP_TRIES: u32 = 100;
+/// … after this time.
+const KEEP_AGAIN: Duration = Duration::from_millis(50);
 
 /// How a slice ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +50,19 @@ impl UpkeepDone {
         noted: 0,
         listed: 0,
     };
+}
+
+impl Store {
+    /// From now on this is what is forgotten, where anything is.
+    pub async fn keep(&self, keep: Keep) {
+        for _full in 0..KEEP_TRIES {
+            match self.hand_in(WriterMessage::Keep(keep)) {
+                Err(NotTaken::Full) => tokio::time::sleep(KEEP_AGAIN).await,
+                // A writer that has ended forgets nothing.
+                Ok(()) | Err(NotTaken::Closed) => return,
+            }
+        }
+    }
 }
 
 /// Does some of what nobody waits for: forgets, notes what ended turns used, and what lists say of

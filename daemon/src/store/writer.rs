@@ -259,6 +259,9 @@ impl Writer {
                 // Whoever no longer waits needs none.
                 WriterMessage::Beat(heard) => drop(heard.send(())),
                 WriterMessage::Look => self.look(),
+                WriterMessage::Keep(keep) => {
+                    self.config.keep = self.config.keep.map(|_before| keep);
+                }
                 WriterMessage::Due(wanted, answer) => {
                     let due = self.beside(|conn| webhooks::due(conn, &wanted));
                     let _gone = answer.send(due);

@@ -43,7 +43,7 @@ pub(super) fn of_worker(
     mark: &SpawnTag,
     spawn: &Spawn,
 ) -> Environment {
-    let mut env = of_agent(&spawner.environment, &spawner.secrets, agent);
+    let mut env = of_agent(&spawner.environment, &spawner.agents.secrets(), agent);
     env.extend(
         launch
             .env

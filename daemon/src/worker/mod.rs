@@ -35,13 +35,14 @@ use tokio_util::task::TaskTracker;
 use crate::adapter::{Adapter, Kind};
 use crate::config::exec_form;
 use crate::platform::cgroup::Delegated;
+use crate::platform::machine;
 use spawn::Plan;
 use versions::Unready;
 
 pub use fetch::Attach;
 pub use logins::tell_logins;
 pub use reap::adopt_orphans;
-pub use roster::{HostProbe, HostSnapshot, Roster};
+pub use roster::{HostProbe, HostSnapshot, Roster, Secrets};
 pub use spawn::FileLimit;
 pub use versions::{Learned, Patience, Versions, learned};
 
@@ -87,8 +88,6 @@ pub struct Spawner {
     pub socket: Option<PathBuf>,
     /// The agents that can be run.
     pub agents: Arc<Roster>,
-    /// The key-value pairs that `pass_env` looks at first.
-    pub secrets: Arc<BTreeMap<String, String>>,
     /// What only the built-in agent is told: where its configuration and its state are.
     pub built_in: Arc<BTreeMap<OsString, OsString>>,
     /// The daemon's own environment, of which little is passed on.
@@ -166,6 +165,18 @@ impl Spawner {
             };
             // An owner that is gone needs no answer.
             let _gone = inbox.send(nothing).await;
+        });
+    }
+
+    /// Looks at the machine, beside the runtime's thread; the answer is `MachineSeen`.
+    pub fn look_at_machine(&self, pids: Vec<u32>) {
+        let inbox = self.inbox.clone();
+        self.tracker.spawn(async move {
+            let seen = tokio::task::spawn_blocking(move || machine::look(&pids)).await;
+            // An owner that is gone needs no answer.
+            let _gone = inbox
+                .send(Event::MachineSeen(seen.unwrap_or_default()))
+                .await;
         });
     }
 

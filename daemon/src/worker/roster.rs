@@ -3,7 +3,7 @@
 //! Owns the table of them, and what a new look changes in it. Where is looked, `config` knows; what
 //! follows from it, the core decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use agentd_core::agent::Agent;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::environment::Environment;
 use super::versions::Stamp;
 use crate::config::AgentConfig;
 use crate::platform::files::Files;
@@ -33,6 +34,9 @@ pub struct HostSnapshot {
 
 /// Looks at the host; it may take its time.
 pub type HostProbe = Arc<dyn Fn(&Files) -> HostSnapshot + Send + Sync>;
+
+/// The key-value pairs of the file `env`.
+pub type Secrets = Arc<BTreeMap<String, String>>;
 
 /// What is known of one agent.
 #[derive(Clone, Debug)]
@@ -88,6 +92,7 @@ impl AgentsSeen {
 #[derive(Debug, Default)]
 struct Table {
     known: BTreeMap<String, KnownAgent>,
+    secrets: Secrets,
     /// Those that can be run.
     run: Arc<BTreeMap<String, AgentConfig>>,
     looked_for: String,
@@ -110,6 +115,51 @@ impl Table {
         let known = self.known.iter();
         let run = known.filter_map(|(name, known)| Some((name.clone(), known.run.clone()?)));
         Arc::new(run.collect())
+    }
+
+    /// Takes what another configuration says: of the agents that it `changed` all of it counts.
+    fn configure(&mut self, sight: AgentsSeen, new: &Reconfigured) -> RosterChange {
+        self.looked_for = sight.looked_for;
+        let before = std::mem::replace(&mut self.secrets, Arc::clone(&new.secrets));
+        let mut change = RosterChange {
+            looked_for: self.looked_for.clone(),
+            ..RosterChange::default()
+        };
+        let names: BTreeSet<&String> = sight.all.iter().map(|new| &new.agent.name).collect();
+        change.removed = self.known.keys().cloned().collect();
+        change.removed.retain(|name| !names.contains(name));
+        for seen in sight.all {
+            let name = seen.agent.name.clone();
+            let old = self.known.get(&name);
+            let counts = old.is_none_or(|old| {
+                let differs = old.agent != seen.agent || old.run != seen.run;
+                old.gives_way_to(&seen) || new.changed.contains(&name) && differs
+            });
+            let is_new = match (old.map(|old| &old.run), counts) {
+                (Some(Some(old)), true) => seen.run.as_ref().is_none_or(|run| {
+                    let differs = (old.kind, &old.command, old.output)
+                        != (run.kind, &run.command, run.output);
+                    differs
+                        || (new.environment)(old, &before) != (new.environment)(run, &new.secrets)
+                }),
+                (Some(Some(run)), false) => {
+                    (new.environment)(run, &before) != (new.environment)(run, &new.secrets)
+                }
+                (Some(None) | None, _) => false,
+            };
+            if is_new {
+                change.renewed.push(name.clone());
+            }
+            if counts {
+                change.agents.push(seen.agent.clone());
+                self.known.insert(name, seen);
+            }
+        }
+        for name in &change.removed {
+            self.known.remove(name);
+        }
+        self.run = self.runnable();
+        change
     }
 
     /// Takes what a new look says that is to count; says of whom.
@@ -138,7 +188,22 @@ impl Table {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct RosterChange {
     pub(super) agents: Vec<Agent>,
+    /// Those that another configuration doesn't have any more.
+    pub(super) removed: Vec<String>,
+    /// Those whose processes it would start otherwise.
+    pub(super) renewed: Vec<String>,
     pub(super) looked_for: String,
+}
+
+/// Another configuration, as far as it is about agents.
+pub(super) struct Reconfigured<'a> {
+    /// Looks at the host for it.
+    pub(super) probe: HostProbe,
+    pub(super) secrets: Secrets,
+    /// The agents that it says something else of.
+    pub(super) changed: &'a BTreeSet<String>,
+    /// What an agent's processes find in their environment.
+    pub(super) environment: &'a (dyn Fn(&AgentConfig, &Secrets) -> Environment + Sync),
 }
 
 /// How far looks are.
@@ -153,7 +218,7 @@ struct Looking {
 /// Which agents can be run.
 pub struct Roster {
     table: Mutex<Table>,
-    look: HostProbe,
+    probe: Mutex<HostProbe>,
     looking: tokio::sync::Mutex<Looking>,
 }
 
@@ -168,12 +233,15 @@ impl std::fmt::Debug for Roster {
 impl Roster {
     /// Takes the first look, which is given, too. Blocks, for about 2 s at most.
     #[must_use]
-    pub fn new(look: HostProbe) -> (Arc<Self>, HostSnapshot) {
+    pub fn new(look: HostProbe, secrets: Secrets) -> (Arc<Self>, HostSnapshot) {
         let files = Files::apart();
         let seen = look(&files);
         let roster = Self {
-            table: Mutex::new(Table::new(AgentsSeen::of(seen.clone(), &files))),
-            look,
+            table: Mutex::new(Table {
+                secrets,
+                ..Table::new(AgentsSeen::of(seen.clone(), &files))
+            }),
+            probe: Mutex::new(look),
             looking: tokio::sync::Mutex::default(),
         };
         (Arc::new(roster), seen)
@@ -189,6 +257,12 @@ impl Roster {
     #[must_use]
     pub fn all(&self) -> Arc<BTreeMap<String, AgentConfig>> {
         Arc::clone(&self.table().run)
+    }
+
+    /// What `pass_env` looks at first.
+    #[must_use]
+    pub fn secrets(&self) -> Secrets {
+        Arc::clone(&self.table().secrets)
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -213,9 +287,25 @@ impl Roster {
             RosterChange {
                 agents: sight.map(|sight| table.take(sight)).unwrap_or_default(),
                 looked_for: table.looked_for.clone(),
+                ..RosterChange::default()
             }
         };
         told(found).await;
+    }
+
+    /// Looks with another configuration, which counts from then on; `None` when that takes too long.
+    pub(super) async fn configure(&self, new: Reconfigured<'_>) -> Option<RosterChange> {
+        let mut looking = self.looking.lock().await;
+        let before = std::mem::replace(&mut *self.probe(), Arc::clone(&new.probe));
+        let Some(sight) = self.see(&mut looking).await else {
+            *self.probe() = before;
+            return None;
+        };
+        Some(self.table().configure(sight, &new))
+    }
+
+    fn probe(&self) -> std::sync::MutexGuard<'_, HostProbe> {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn see(&self, looking: &mut Looking) -> Option<AgentsSeen> {
@@ -226,7 +316,7 @@ impl Roster {
         {
             return None;
         }
-        let look = Arc::clone(&self.look);
+        let look = Arc::clone(&self.probe());
         let mut seeing = tokio::task::spawn_blocking(move || {
             let files = Files::apart();
             AgentsSeen::of(look(&files), &files)
@@ -246,7 +336,7 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
-    use agentd_core::agent::Found as How;
+    use agentd_core::agent::{Found as How, Warm};
 
     use super::*;
     use crate::adapter::Kind;
@@ -262,7 +352,7 @@ mod tests {
             found: How::OnPath,
             version: None,
             usable: usable.map_err(str::to_owned),
-            warm: 0,
+            warm: Warm::Always(0),
             idle_timeout: Duration::ZERO,
             provider: None,
             model: None,
@@ -312,7 +402,7 @@ mod tests {
             counted.fetch_add(1, Ordering::Relaxed);
             HostSnapshot::default()
         };
-        let (roster, _) = Roster::new(Arc::new(look));
+        let (roster, _) = Roster::new(Arc::new(look), Secrets::default());
         roster.look(async |_| ()).await;
         let one = || roster.look(async |_| ());
         tokio::join!(one(), one(), one(), one());

@@ -92,14 +92,14 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         ("WANTED", "own"),
         ("KEY", "own"),
     ];
+    let secrets = Arc::new(BTreeMap::from([("KEY".to_owned(), "secret".to_owned())]));
     let spawner = Spawner {
         inbox,
         tracker: TaskTracker::new(),
         instance: instance.to_owned(),
         socket: Some(PathBuf::from("/run/x.sock")),
-        agents: super::Roster::new(Arc::new(|_| super::HostSnapshot::default())).0,
+        agents: super::Roster::new(Arc::new(|_| super::HostSnapshot::default()), secrets).0,
         built_in: Arc::default(),
-        secrets: Arc::new(BTreeMap::from([("KEY".to_owned(), "secret".to_owned())])),
         environment: Arc::new(
             environment
                 .map(|(k, v)| (k.into(), v.into()))

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentd_core::agent::Looked;
-use agentd_core::event::Event;
+use agentd_core::event::{ConfigTaken, Event};
 use agentd_core::ids::{Generation, WorkerId};
 use agentd_core::worker::Exit;
 use tokio::sync::{Notify, Semaphore};
@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::probe::NoAnswer;
 use super::reap::SpawnTag;
-use super::roster::RosterChange;
+use super::roster::{HostProbe, Reconfigured, RosterChange, Secrets};
 use super::spawn::Plan;
 use super::{Spawner, environment, probe};
 use crate::adapter::{Kind, Launch};
@@ -164,13 +164,46 @@ impl Versions {
             self.cache()
                 .reformed
                 .retain(|name| !names.contains(&name.as_str()));
-            let RosterChange { agents, looked_for } = found;
+            let RosterChange {
+                agents, looked_for, ..
+            } = found;
             // An owner that is gone runs nobody.
             let _gone = (self.spawner.inbox)
                 .send(Event::AgentsFound { agents, looked_for })
                 .await;
         };
         self.spawner.agents.look(told).await;
+    }
+
+    /// Takes what another configuration says of agents; `None` when looking for them takes too long.
+    pub async fn configure(
+        &self,
+        probe: HostProbe,
+        secrets: Secrets,
+        changed: &BTreeSet<String>,
+    ) -> Option<ConfigTaken> {
+        let environment = |agent: &AgentConfig, secrets: &Secrets| {
+            environment::of_agent(&self.spawner.environment, secrets, agent)
+        };
+        let new = Reconfigured {
+            probe,
+            secrets,
+            changed,
+            environment: &environment,
+        };
+        let change = self.spawner.agents.configure(new).await?;
+        let names: Vec<&str> = change.agents.iter().map(|agent| &*agent.name).collect();
+        // In which form one can be run is found out anew.
+        self.cache()
+            .reformed
+            .retain(|name| !names.contains(&name.as_str()));
+        Some(ConfigTaken {
+            agents: change.agents,
+            removed: change.removed,
+            renewed: change.renewed,
+            looked_for: change.looked_for,
+            ..ConfigTaken::default()
+        })
     }
 
     /// Looks at the files of all agents that can be run, beside the runtime's thread.
@@ -195,7 +228,8 @@ impl Versions {
     }
 
     fn glance_at(&self, agent: &AgentConfig, files: &Files) -> Glance {
-        let env = environment::of_agent(&self.spawner.environment, &self.spawner.secrets, agent);
+        let secrets = self.spawner.agents.secrets();
+        let env = environment::of_agent(&self.spawner.environment, &secrets, agent);
         let value = |name: &str| {
             let value = env.get(OsStr::new(name))?;
             value.to_str().map(str::to_owned)
@@ -389,6 +423,7 @@ impl Versions {
         let mut looked = Looked {
             logged_in: glance.logged_in,
             why_not: glance.why_not,
+            one_shot: config::one_shot(agent),
             ..Looked::default()
         };
         let mut notes: Vec<String> = agent.warnings.iter().map(ToString::to_string).collect();

@@ -7,6 +7,7 @@
 mod acp;
 mod claude;
 mod codex;
+mod in_use;
 mod openclaw;
 mod pi;
 
@@ -167,10 +168,15 @@ struct Rig {
 
 impl Rig {
     fn of(measured: &Measured, program: &Path) -> Self {
+        Self::with(measured, program, "warm = 1\n")
+    }
+
+    /// The same with these keys in its table.
+    fn with(measured: &Measured, program: &Path, keys: &str) -> Self {
         let model = MockModel::start();
         let place = Place::new();
         let (own, table) = (measured.prepare)(program, &place, &model);
-        place.configure(&format!("default_agent = \"it\"\n{table}warm = 1\n"));
+        place.configure(&format!("default_agent = \"it\"\n{table}{keys}"));
         Self {
             place,
             own,
@@ -212,7 +218,11 @@ pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
     let mut figures = Vec::new();
     for measured in AGENTS.iter().filter(|measured| is_wanted(measured.name)) {
         if let Some(program) = installed(measured.program) {
-            figures.extend(of(measured, &program, repetitions));
+            // `--new` leaves out what a configured spare gains.
+            if !std::env::args().any(|word| word == "--new") {
+                figures.extend(of(measured, &program, repetitions));
+            }
+            figures.extend(in_use::of(measured, &program, repetitions));
         }
     }
     if is_wanted(openclaw::NAME) {

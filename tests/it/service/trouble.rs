@@ -26,6 +26,11 @@ fn service_socket_is_left_alone_by_other_daemons() {
     let started = run("agentctl", &["start"]);
     assert_eq!(started.code, Some(0), "{started:?}");
     assert_eq!(machine.serving_pid(), u64::from(machine.pid()));
+    // A configuration that is changed counts for the one that serves.
+    let said = run("agentctl", &["agents", "default", "chaos"]);
+    assert!(said.stderr.is_empty(), "{said:?}");
+    let sent = run("agentctl", &["send", "chaos:say by chaos"]);
+    assert_eq!(sent.stdout.trim(), "by chaos", "{sent:?}");
 }
 
 #[test]

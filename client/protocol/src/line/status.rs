@@ -20,6 +20,8 @@ pub struct StatusAnswer {
     pub store: StoreFacts,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryFacts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spares: Option<SpareFacts>,
     pub questions: u64,
     /// A worker only: can its sessions be reopened?
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,6 +53,23 @@ pub struct DaemonFacts {
     pub file_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogFacts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ConfigFacts>,
+}
+
+/// Which configuration counts.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct ConfigFacts {
+    /// The path of `config.toml`.
+    pub file: String,
+    /// When the one that counts was read.
+    pub since: String,
+    /// Why the newest one does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// What of it counts only when the daemon is started anew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs_restart: Vec<String>,
 }
 
 /// How the daemon logs.
@@ -134,6 +153,9 @@ pub struct WorkerRow {
     pub in_flight: u64,
     pub queued: u64,
     pub last_ok_at: Option<String>,
+    /// Was it started before anybody asked for it, and not used yet?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spare: bool,
     #[serde(default)]
     pub live: bool,
     #[serde(default)]
@@ -171,6 +193,18 @@ pub struct StoreFacts {
     pub events: u64,
     pub bytes: u64,
     pub wal_bytes: u64,
+}
+
+/// Processes that were started before anybody asked for them, though none are configured.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct SpareFacts {
+    /// How many there are.
+    pub processes: u64,
+    /// What they take together, as measured last, and may take.
+    pub memory: Budget,
+    /// Why there are none now, or not as many as agents are in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<String>,
 }
 
 /// Memory that is held for others.

@@ -36,6 +36,8 @@ pub(crate) enum Timer {
     Look,
     /// A spare process may be started, although a turn goes on.
     Spare,
+    /// The machine is looked at again, as there are spares or should be.
+    Machine,
     /// A broken agent or session may be probed.
     Breaker,
     /// A `collect` looks again at jobs of other instances.

@@ -93,7 +93,7 @@ mod tests {
                 concurrent_sends: 1,
                 ready_within: Duration::from_secs(60),
             },
-            warm: 0,
+            warm: crate::agent::Warm::Always(0),
             idle_timeout: Duration::from_secs(60),
             provider: None,
             model: Some("usual".to_owned()),

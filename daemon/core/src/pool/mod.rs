@@ -12,7 +12,7 @@ use crate::limits::{LOOK_AGAIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
 use crate::pool::compacting::Compacting;
 use crate::pool::fit::Reach;
 use crate::pool::slot::Slot;
-use crate::pool::spares::Spares;
+use crate::pool::spares::{MachineLook, Spares};
 
 pub(crate) mod compacting;
 pub(crate) mod crash_blame;
@@ -29,6 +29,7 @@ pub(crate) struct Pool {
     /// The same of processes that were started beside another one, see `rules/extra_process.rs`.
     extra: BTreeMap<String, Health>,
     spares: BTreeMap<String, Spares>,
+    machine: MachineLook,
     /// Sessions that are being shortened, by the processes that do it.
     compacting: BTreeMap<WorkerId, Compacting>,
     /// What the processes of an agent take.
@@ -135,6 +136,21 @@ impl Pool {
     pub(crate) fn forget_deaths(&mut self, agent: &str) {
         self.health.remove(agent);
         self.extra.remove(agent);
+    }
+
+    /// The last look at the machine.
+    pub(crate) const fn machine(&self) -> &MachineLook {
+        &self.machine
+    }
+
+    /// The same, to note something.
+    pub(crate) const fn machine_mut(&mut self) -> &mut MachineLook {
+        &mut self.machine
+    }
+
+    /// What is known for an agent's spares, if there is anything; to be read.
+    pub(crate) fn known_spares(&self, agent: &str) -> Option<&Spares> {
+        self.spares.get(agent)
     }
 
     /// What is known for an agent's spares, if there is anything.

@@ -61,6 +61,8 @@ pub(crate) struct Slot {
     pub(crate) restart_when_idle: bool,
     /// It takes no new turns for a while, see `room.rs`.
     pub(crate) makes_way: bool,
+    /// Was it started before anybody asked for it?
+    pub(crate) spare: bool,
     /// Did a turn begin in this generation?
     pub(crate) served: bool,
     pub(crate) strays: u64,
@@ -94,6 +96,22 @@ impl Slot {
     /// Does the id of a session go with each of its turns?
     pub(crate) fn reopens_in_turns(&self) -> bool {
         self.resumes && self.describe.resume == Resume::InTurn
+    }
+
+    /// Was it started before anybody asked for it, and has nobody used it yet?
+    pub(crate) fn is_unused_spare(&self) -> bool {
+        self.spare && !self.served && self.sessions.is_empty() && self.turns.is_empty()
+    }
+
+    /// Is it one that gets its first turn just now?
+    pub(crate) const fn is_spare_taken(&self) -> bool {
+        self.spare && !self.served
+    }
+
+    /// Is it one that is there, or will be?
+    pub(crate) fn is_spare_to_be(&self) -> bool {
+        let stays = !self.phase.is_stopping() && self.phase != SlotPhase::Failed;
+        self.is_unused_spare() && stays && !self.retiring
     }
 
     pub(crate) const fn pid(&self) -> Option<u32> {
@@ -286,6 +304,7 @@ impl Slot {
             retiring: false,
             restart_when_idle: false,
             makes_way: false,
+            spare: false,
             served: false,
             strays: 0,
             tally: Tally::default(),

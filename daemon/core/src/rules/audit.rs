@@ -3,6 +3,7 @@
 //!
 //! Owns that walk. Must not change anything; the daemon never calls it.
 
+use crate::agent::{Agent, Warm};
 use crate::ids::{SessionId, TurnId, WorkerId};
 use crate::indexes::lanes::Lane;
 use crate::indexes::{Indexes, needs_its_own};
@@ -17,7 +18,8 @@ impl State {
     #[doc(hidden)]
     #[must_use]
     pub fn audit(&self) -> Option<String> {
-        self.wrong_indexes().or_else(|| self.waits_in_vain())
+        let wrong = self.wrong_indexes().or_else(|| self.wrong_spares());
+        wrong.or_else(|| self.waits_in_vain())
     }
 
     /// How often a turn was looked at so far, whether it could start.
@@ -36,6 +38,22 @@ impl State {
             all.put_session(session, Some(known), self.next_of(session));
         }
         (all != self.indexes).then(|| format!("{:#?}\nshould be {all:#?}", self.indexes))
+    }
+
+    /// Never more than one spare that nobody configured, and none where they are forbidden.
+    fn wrong_spares(&self) -> Option<String> {
+        let is_of = |name: &str| {
+            let spares = self.pool.slots();
+            let spares = spares.filter(|slot| slot.agent == name && slot.is_spare_to_be());
+            spares.count()
+        };
+        let wrong = |agent: &&Agent| match agent.warm {
+            Warm::WhenUsed => is_of(&agent.name) > 1,
+            Warm::Always(most) => is_of(&agent.name) > most as usize,
+        };
+        let agent = self.settings.agents.values().find(wrong)?;
+        let (has, name) = (is_of(&agent.name), &agent.name);
+        Some(format!("{name} has {has} spares with {:?}", agent.warm))
     }
 
     fn waits_in_vain(&self) -> Option<String> {
@@ -91,7 +109,8 @@ impl State {
     ) -> Option<String> {
         let (known, job) = (self.sessions.get(&session)?, self.jobs.get(&turn)?);
         let Some(agent) = self.settings.agents.get(&known.agent) else {
-            return Some("its agent is gone".to_owned());
+            // Those that need a process are looked at when there is room for one.
+            return (!self.is_full()).then(|| "its agent is gone".to_owned());
         };
         let fit = Fit::of(agent, known, job);
         if !per_turn(agent) {

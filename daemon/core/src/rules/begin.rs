@@ -351,7 +351,12 @@ impl State {
             return;
         }
         slot.idle_since = self.now.mono;
-        if slot.phase.is_spawning_per_turn() {
+        let per_turn = slot.phase.is_spawning_per_turn();
+        self.was_used(worker);
+        let Some(slot) = self.pool.get_mut(&worker) else {
+            return;
+        };
+        if per_turn {
             // Never started: there is nothing to stop.
             self.drop_slot(worker);
             return;
@@ -387,8 +392,11 @@ impl State {
             return;
         }
         // It is idle by its purpose.
-        let is_spare = slot.sessions.is_empty() && agent.warm > 0;
-        if !self.is_memory(slot) && !is_spare {
+        let is_spare = self.is_kept_spare(worker, slot, agent);
+        if is_spare {
+            return self.spare_stays(worker);
+        }
+        if !self.is_memory(slot) {
             self.retire(worker);
         }
     }

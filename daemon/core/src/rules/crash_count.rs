@@ -14,6 +14,9 @@ impl State {
     /// What came of an agent's processes so far says nothing of the next ones.
     pub(crate) fn forget_deaths(&mut self, agent: &str) {
         self.pool.forget_deaths(agent);
+        if let Some(spares) = self.pool.spares(agent) {
+            spares.forgive();
+        }
         // Also what only single sessions are blamed for: it was the same program.
         let of_it = self.sessions.values_mut();
         for session in of_it.filter(|session| session.agent == agent) {

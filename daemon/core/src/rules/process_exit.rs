@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 
+use crate::agent::Warm;
 use crate::effect::StopStage;
 use crate::event::Fault;
 use crate::health::{Cause, mix};
@@ -269,6 +270,9 @@ impl State {
         };
         slot.last_error = Some(error.clone());
         self.note_crash(worker, &error);
+        if self.is_automatic_spare(worker) {
+            return self.spare_died(worker);
+        }
         // Before its sessions are let go: it may be one of theirs.
         let blame = self.count_death(worker, death);
         self.end_turns(worker, &format!("agent `{agent}` {why}"), tail);
@@ -341,7 +345,7 @@ impl State {
             .settings
             .agents
             .get(&agent)
-            .is_some_and(|agent| agent.warm > 0);
+            .is_some_and(|agent| matches!(agent.warm, Warm::Always(1..)));
         if self.mode.is_stopping()
             || self.is_per_turn(&agent)
             || !(wanted || spare || self.restarts_wait_for(worker))
@@ -521,6 +525,9 @@ impl State {
         slot.last_error = Some(why.to_owned());
         let (agent, sessions) = (slot.agent.clone(), slot.sessions.clone());
         self.log_worker(worker, What::Unresponsive);
+        if self.is_automatic_spare(worker) {
+            return self.spare_hangs(worker);
+        }
         // What it prints while it ends may say why: the turns wait for that.
         if pins.is_some() {
             return self.end_slot(worker, StopStage::Kill, Then::Refused);

@@ -221,6 +221,7 @@ impl State {
                 version: looked.version.or_else(|| agent.version.clone()),
                 logged_in: looked.logged_in,
                 note: looked.note,
+                one_shot: looked.one_shot,
                 usable: agent.usable.is_ok() && looked.why_not.is_none(),
                 why_not: agent.usable.clone().err().or(looked.why_not),
                 default: default.as_ref() == Some(&agent.name),

@@ -88,6 +88,7 @@ impl State {
         }
         // Behind the turns: a spare must not take the room that one of them waits for.
         self.keep_warm();
+        self.let_spares_go();
     }
 
     fn start_what_can(&mut self) {

@@ -1,10 +1,11 @@
 //! Spare processes: how many there are to be, where, and when.
 //!
-//! Owns where an agent was used last. Which turn gets which process is in `placement.rs`.
+//! Owns where an agent was used last. Which turn gets which process is in `placement.rs`, what the
+//! machine has room for in `spare_room.rs`.
 
 use std::time::Duration;
 
-use crate::agent::{Agent, Sessions};
+use crate::agent::{Agent, Sessions, Warm};
 use crate::ids::WorkerId;
 use crate::limits::{BREAKER_RETRY, SPARE_LETS, SPARE_WAITS};
 use crate::outbox::timers::Timer;
@@ -21,9 +22,16 @@ impl State {
         let Some(slot) = slot.filter(|slot| slot.is_ready()) else {
             return;
         };
-        let agent = self.settings.agents.get(&slot.agent);
-        if agent.is_some_and(|agent| agent.warm > 0) {
-            self.pool.served(worker);
+        let (name, is_spare) = (slot.agent.clone(), slot.is_spare_taken());
+        let agent = self.settings.agents.get(&name);
+        if agent.is_none_or(|agent| agent.warm == Warm::Always(0)) {
+            return;
+        }
+        self.pool.served(worker);
+        self.was_used(worker);
+        if is_spare {
+            // They come up, and are of use.
+            self.pool.spares_of(&name).forgive();
         }
     }
 
@@ -56,7 +64,8 @@ impl State {
             .settings
             .agents
             .values()
-            .filter(|agent| agent.warm > 0 && agent.usable.is_ok() && !per_turn(agent))
+            .filter(|agent| self.spares_wanted(agent) > 0 && agent.usable.is_ok())
+            .filter(|agent| !per_turn(agent))
             .cloned()
             .collect();
         for agent in wanting {
@@ -87,24 +96,28 @@ impl State {
         if let Some(at) = self.no_extra_before(&agent.name, &fit) {
             return self.outbox.set_no_later(Timer::Spare, at);
         }
+        let automatic = agent.warm == Warm::WhenUsed;
         let is_spare = |slot: &&Slot| {
             let shared = agent.describe.sessions == Sessions::Many && !slot.one_session;
-            slot.agent == agent.name
-                && slot.takes_turns()
-                && slot.serves(&fit)
-                && (shared || slot.sessions.is_empty())
+            let serves =
+                slot.takes_turns() && slot.serves(&fit) && (shared || slot.sessions.is_empty());
+            // Or it is about to be, for where the agent was used before: it goes first.
+            slot.agent == agent.name && (serves || automatic && slot.is_spare_to_be())
         };
         let there = self.pool.slots().filter(is_spare).count();
         // A spare ends nobody to make room.
-        if there >= agent.warm as usize || self.is_full() {
+        if there >= self.spares_wanted(agent) || self.is_full() {
             return self.spare_is_missing_no_more(&agent.name);
         }
         if let Some(until) = self.spare_would_disturb(&agent.name) {
             self.outbox.set_no_later(Timer::Spare, until);
-        } else {
+        } else if self.has_room_for_spare(agent) {
             self.spare_is_missing_no_more(&agent.name);
             self.tries_extra(&agent.name);
             let worker = self.add_slot(agent, fit);
+            if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+                slot.spare = true;
+            }
             self.start(worker);
         }
     }
@@ -119,6 +132,8 @@ impl State {
                 && slot.is_ready()
                 && slot.takes_turns()
                 && !slot.serves(fit)
+                // What was in use is kept for its idle time where nobody asked for spares.
+                && (agent.warm != Warm::WhenUsed || slot.is_unused_spare())
                 && !self.pool.is_compacting(*worker)
         });
         let others: Vec<WorkerId> = others.map(|(worker, _)| worker).collect();

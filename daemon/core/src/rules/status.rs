@@ -40,6 +40,47 @@ impl State {
         } else {
             DaemonState::Ready
         };
+        let details = self.sentence(state, live, facts);
+        StatusAnswer {
+            ok: true,
+            details,
+            state,
+            daemon: DaemonFacts {
+                version: self.settings.version.clone(),
+                pid: self.settings.pid,
+                uptime_s: self.now.mono.as_secs(),
+                epoch: self.settings.epoch.clone(),
+                rss_bytes: facts.rss_bytes,
+                open_files: facts.open_files.map(|(open, _)| open),
+                file_limit: facts.open_files.map(|(_, limit)| limit),
+                log: facts.log.clone().and_then(Result::ok),
+                config: facts.config.clone(),
+            },
+            rpc: self.rpc(live, in_flight),
+            workers: with_workers.then(|| {
+                self.pool
+                    .iter()
+                    .map(|(worker, slot)| self.row(worker, slot))
+                    .collect()
+            }),
+            store: StoreFacts {
+                // Not asked of the store: a status answers while the disk hangs.
+                jobs: self.counters.finished + self.jobs.numbers().len() as u64,
+                open: self.jobs.numbers().len() as u64,
+                events: self.counters.last_seq(),
+                bytes: facts.store_bytes,
+                wal_bytes: facts.wal_bytes,
+            },
+            memory: Some(self.memory(facts.attached)),
+            spares: Some(self.spare_facts()),
+            questions: self.peers.questions().count() as u64,
+            resumes: self.settings.nested.then_some(true),
+        }
+    }
+
+    /// How it is, for people.
+    fn sentence(&self, state: DaemonState, live: usize, facts: &RequestContext) -> String {
+        let in_flight = self.indexes.in_flight().len();
         let count =
             |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         let mut details = format!(
@@ -56,6 +97,12 @@ impl State {
         );
         if let Some(trouble) = &self.store_trouble {
             details.push_str(&format!("; the store can't write: {trouble}"));
+        }
+        let config = facts.config.as_ref();
+        if let Some(refused) = config.and_then(|config| config.refused.as_ref()) {
+            details.push_str(&format!(
+                "; the newest configuration does not count: {refused}"
+            ));
         }
         for loss in &self.settings.losses {
             details.push_str(&format!("; {loss}"));
@@ -74,39 +121,7 @@ impl State {
             };
             details.push_str(&format!("; {sessions} held: {why}"));
         }
-        StatusAnswer {
-            ok: true,
-            details,
-            state,
-            daemon: DaemonFacts {
-                version: self.settings.version.clone(),
-                pid: self.settings.pid,
-                uptime_s: self.now.mono.as_secs(),
-                epoch: self.settings.epoch.clone(),
-                rss_bytes: facts.rss_bytes,
-                open_files: facts.open_files.map(|(open, _)| open),
-                file_limit: facts.open_files.map(|(_, limit)| limit),
-                log: facts.log.clone().and_then(Result::ok),
-            },
-            rpc: self.rpc(live, in_flight),
-            workers: with_workers.then(|| {
-                self.pool
-                    .iter()
-                    .map(|(worker, slot)| self.row(worker, slot))
-                    .collect()
-            }),
-            store: StoreFacts {
-                // Not asked of the store: a status answers while the disk hangs.
-                jobs: self.counters.finished + self.jobs.numbers().len() as u64,
-                open: self.jobs.numbers().len() as u64,
-                events: self.counters.last_seq(),
-                bytes: facts.store_bytes,
-                wal_bytes: facts.wal_bytes,
-            },
-            memory: Some(self.memory(facts.attached)),
-            questions: self.peers.questions().count() as u64,
-            resumes: self.settings.nested.then_some(true),
-        }
+        details
     }
 
     /// Turns that have a place in the queue of their session.
@@ -190,6 +205,7 @@ impl State {
             in_flight: slot.turns.len() as u64,
             queued: sessions().map(|session| session.queue.len() as u64).sum(),
             last_ok_at: slot.last_ok_ms.map(rfc3339),
+            spare: slot.is_unused_spare(),
             live: slot.pid().is_some(),
             turns: slot.tally.ended,
             failures: slot.tally.failures,

@@ -36,7 +36,8 @@ impl State {
         }
         let (spawn, resuming) = self.spawn_of(slot);
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
-            return;
+            // It was taken out of the configuration.
+            return self.drop_slot(worker);
         };
         let ready_within = agent.describe.ready_within;
         let now = self.now.mono;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_core::agent::{
-    Agent, Capabilities, ExecForm, Found, Levels, Providers, Reports, Resume, Sessions,
+    Agent, Capabilities, ExecForm, Found, Levels, Providers, Reports, Resume, Sessions, Warm,
 };
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::toolsets::Toolsets;
@@ -48,7 +48,7 @@ fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
         version: None,
         usable: Ok(()),
         describe: describe(sessions, resume),
-        warm: 0,
+        warm: Warm::Always(0),
         idle_timeout: Duration::from_secs(600),
         provider: None,
         model: None,
@@ -97,7 +97,23 @@ pub fn settings() -> Settings {
         socket: Socket::Ours,
         nested: false,
         max_workers: 4,
+        spare_memory: None,
         seed: 7,
         looked_for: String::new(),
     }
+}
+
+/// The same with spares: of each way to have them.
+pub fn with_spares() -> Settings {
+    let mut settings = settings();
+    for (name, warm) in [
+        ("many", Warm::Always(1)),
+        ("one", Warm::WhenUsed),
+        ("keeps", Warm::WhenUsed),
+    ] {
+        if let Some(agent) = settings.agents.get_mut(name) {
+            agent.warm = warm;
+        }
+    }
+    settings
 }

@@ -262,7 +262,7 @@ fn start_that_hangs_without_pins_blames_agent() {
 #[test]
 fn spares_fall_back_to_the_usual_pins() {
     let mut settings = settings();
-    settings.agents.get_mut("one").unwrap().warm = 1;
+    settings.agents.get_mut("one").unwrap().warm = agentd_core::agent::Warm::Always(1);
     let mut world = World::new(settings);
     let conn = world.connect();
     world.get_ready(only(&world));

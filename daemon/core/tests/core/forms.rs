@@ -214,7 +214,7 @@ fn exec_form_tells_of_lost_context_once() {
 #[test]
 fn exec_form_ends_spares_for_good() {
     let mut settings = settings();
-    settings.agents.get_mut("one").unwrap().warm = 1;
+    settings.agents.get_mut("one").unwrap().warm = agentd_core::agent::Warm::Always(1);
     let mut world = World::new(settings);
     world.connect();
     let spare = first(&world);

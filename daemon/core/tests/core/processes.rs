@@ -243,6 +243,17 @@ impl World {
         }
     }
 
+    /// Takes the look at the machine that was asked for, if one was.
+    pub fn look_at_machine(&mut self) {
+        assert!(
+            self.machine_asked <= 1,
+            "it is looked at while it is looked at"
+        );
+        if std::mem::take(&mut self.machine_asked) == 1 {
+            self.event(Event::MachineSeen(self.machine.clone()));
+        }
+    }
+
     /// No process came of it.
     pub fn spawn_fails(&mut self, process: (WorkerId, Generation), fault: Fault) {
         if let Some(known) = self.processes.remove(&process) {

@@ -7,14 +7,15 @@ use agentd_core::event::Fault;
 use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
 use agentd_core::worker::{Exit, Failure, Outcome, QuestionKind, Steering, Traits, WorkerEvent};
-use agentd_core::{Event, ids};
+use agentd_core::{Event, Settings, ids};
 use agentd_protocol::request::Subscribe;
 use agentd_protocol::{Code, JobId, serde_json};
 use proptest::prelude::*;
 
-use crate::agents::{exec_form, settings};
+use crate::agents::{exec_form, settings, with_spares};
 use crate::questions::asking;
 use crate::world::World;
+use crate::{config, spare};
 
 /// Steps per run; with the number of runs below, more than 100,000 in all.
 const STEPS: usize = 400;
@@ -286,7 +287,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             generation,
             why: "it takes no input".to_owned(),
         }),
-        (251..=252, _, _) => world.crash(settings()),
+        (251..=252, _, _) => world.crash(world.settings.clone()),
         (253, _, Some(process)) => world.worker(process, WorkerEvent::Recycled),
         (256..=263, Some(conn), _) => subscribe(world, conn, *id, choice >> 8),
         (264..=269, _, _) => world.neighbour_steps(choice as usize >> 8),
@@ -296,6 +297,8 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             agent: ["many", "one", "keeps"][pick(3)].to_owned(),
             form: Box::new(exec_form()),
         }),
+        (285..=286, _, _) => spare::see_machine(world, choice >> 8),
+        (287, _, _) => config::configure(world, choice >> 8),
         _ => {}
     }
 }
@@ -439,7 +442,11 @@ fn talk(
 
 /// A world in which all of these happened, and whatever began has ended.
 fn settled(choices: impl IntoIterator<Item = u32>) -> World {
-    let mut world = World::new(settings());
+    settled_with(settings(), choices)
+}
+
+fn settled_with(settings: Settings, choices: impl IntoIterator<Item = u32>) -> World {
+    let mut world = World::new(settings);
     world.portion = 50_000;
     world.prompt_store = false;
     let mut id = 0;
@@ -484,6 +491,12 @@ proptest! {
         for (conn, client) in &world.clients {
             prop_assert!(client.closed || client.open.is_empty(), "{conn:?} waits for {:?}: {:#?} {:#?}", client.open, client.asked, world.told_to(*conn));
         }
+        held(&[&world]);
+    }
+
+    #[test]
+    fn spares_keep_no_job_from_its_end(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
+        let world = settled_with(with_spares(), choices);
         held(&[&world]);
     }
 

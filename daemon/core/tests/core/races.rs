@@ -371,7 +371,7 @@ fn expired_turn_ends_when_its_process_dies_first() {
 #[test]
 fn spare_waits_briefly_for_the_turn_before() {
     let mut settings = settings();
-    settings.agents.get_mut("one").unwrap().warm = 1;
+    settings.agents.get_mut("one").unwrap().warm = agentd_core::agent::Warm::Always(1);
     let mut world = World::new(settings);
     let conn = world.connect();
     let spare = only(&world);
@@ -401,7 +401,7 @@ fn spare_waits_briefly_for_the_turn_before() {
 #[test]
 fn spare_is_not_put_off_for_ever() {
     let mut settings = settings();
-    settings.agents.get_mut("one").unwrap().warm = 1;
+    settings.agents.get_mut("one").unwrap().warm = agentd_core::agent::Warm::Always(1);
     let mut world = World::new(settings);
     let conn = world.connect();
     let spare = only(&world);

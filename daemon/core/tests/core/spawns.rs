@@ -149,7 +149,7 @@ fn one_turn_command_never_runs_for_nothing() {
 /// With a spare of the agent `one`.
 fn with_a_spare() -> World {
     let mut settings = settings();
-    settings.agents.get_mut("one").unwrap().warm = 1;
+    settings.agents.get_mut("one").unwrap().warm = agentd_core::agent::Warm::Always(1);
     let mut world = World::new(settings);
     world.connect();
     let spare = there(&world, "/home/u");

@@ -11,11 +11,11 @@ use agentd_core::effect::{Progress, StopStage};
 use agentd_core::event::{Origin, RequestContext};
 use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
 use agentd_core::log::What;
+use agentd_core::machine::Machine;
 use agentd_core::store::{Due, LeftJob, Loaded, Pins, Query, Recovered, SessionRow, Write};
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
-use crate::agents::settings;
 use crate::watch::{Books, Cursor, Filter};
 use agentd_protocol::line::Telling;
 use agentd_protocol::serde_json::{self, Value};
@@ -94,6 +94,8 @@ pub struct Client {
 pub struct World {
     pub state: State,
     pub now: Now,
+    /// What the daemon was started with.
+    pub settings: Settings,
     pub processes: BTreeMap<(WorkerId, Generation), Process>,
     pub clients: BTreeMap<ConnId, Client>,
     pub jobs: BTreeMap<JobId, StoredJob>,
@@ -150,6 +152,9 @@ pub struct World {
     pub keep_text: bool,
     /// Looks at which agents there are that were asked for and not taken.
     pub looks: u32,
+    /// Looks at the machine that were asked for and not taken, and what they find.
+    pub machine_asked: u32,
+    pub machine: Machine,
     /// What the next one finds.
     pub to_find: Vec<Agent>,
     /// Take each look at once.
@@ -167,7 +172,8 @@ impl World {
             .map(|(name, agent)| (name.clone(), agent.describe.concurrent_sends))
             .collect();
         Self {
-            state: State::new(settings),
+            state: State::new(settings.clone()),
+            settings,
             now: Now {
                 mono: Duration::from_secs(1),
                 boot_ms: 500_000,
@@ -208,6 +214,8 @@ impl World {
             portion: 256 * 1024,
             text_read: Cell::new(0),
             looks: 0,
+            machine_asked: 0,
+            machine: Machine::default(),
             to_find: Vec::new(),
             prompt_look: true,
             at_once,
@@ -240,6 +248,7 @@ impl World {
         }
         if self.prompt_look {
             self.take_look();
+            self.look_at_machine();
         }
     }
 
@@ -357,6 +366,7 @@ impl World {
                 }
             }
             Effect::LookForAgents => self.looks += 1,
+            Effect::LookAtMachine { .. } => self.machine_asked += 1,
             Effect::Pause {
                 worker,
                 generation,
@@ -458,7 +468,7 @@ impl World {
     /// Lets everything finish: store, workers and clocks run until nothing is left to do.
     pub fn settle(&mut self) {
         if self.out_of_step {
-            self.crash(settings());
+            self.crash(self.settings.clone());
         }
         self.neighbours_finish();
         for round in 0..5_000 {

@@ -228,7 +228,7 @@ fn exec_form_is_for_its_kind_or_lack() {
     // A table that says nothing of how it is run is run no worse than none.
     let table = Config::parse("[agents.gemini]\nwarm = 1", file, &look).unwrap();
     let (agent, run) = found(&table, &look, "gemini");
-    assert_eq!((agent.kind, agent.warm), ("exec", 1));
+    assert_eq!((agent.kind, agent.warm), ("exec", Warm::Always(1)));
     assert_eq!(run.unwrap().command.last().unwrap(), "--prompt={prompt}");
 
     let error = |text: &str| Config::parse(text, file, &look).unwrap_err().to_string();
