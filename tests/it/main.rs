@@ -10,6 +10,7 @@
 mod agents;
 mod agents_moved;
 mod attachments;
+mod bench;
 mod cli;
 mod cli_agents;
 mod cli_agents_changes;

@@ -4,6 +4,7 @@
 //! says of itself would be help, so it is a plain comment.
 
 mod agents;
+mod bench;
 mod config;
 mod control;
 mod http;
@@ -23,6 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
+pub use bench::BenchArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
 pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
@@ -177,6 +179,16 @@ Examples:
   agentctl agents add mine --kind acp -- my-agent --acp
   agentctl agents --json | jq '.agents[] | select(.usable).name'")]
     Agents(AgentsArgs),
+    /// How fast an agent answers here: by its own one-shot command, and by agentd
+    #[command(after_help = "\
+Examples:
+  agentctl bench claude
+  agentctl bench pi --turns 10 --yes
+  agentctl bench codex --json
+
+It runs real turns, which cost what they cost. An agent that has no one-shot command, or none that
+is known, is measured by agentd alone")]
+    Bench(BenchArgs),
     /// Who serves models to the built-in agent: store a key, add a server, try one
     #[command(
         disable_help_flag = true,

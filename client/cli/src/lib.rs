@@ -12,6 +12,7 @@ mod agents;
 pub mod args;
 mod ask;
 mod attach;
+mod bench;
 mod built_in;
 mod choose;
 mod complete;
@@ -145,6 +146,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::LogLevel(args) => block_on(status::log_level(args, socket)),
         Command::Metrics => block_on(status::metrics(socket)),
         Command::Agents(args) => block_on(agents::agents(args, socket)),
+        Command::Bench(args) => block_on(bench::bench(args, socket)),
         Command::Provider(args) => Ok(built_in::run("provider", &args)),
         Command::Models(args) => Ok(built_in::run("models", &args)),
         Command::Abort(args) => block_on(control::abort(args, socket)),

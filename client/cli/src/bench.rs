@@ -1,0 +1,347 @@
+//! `bench`: an agent's own one-shot command beside turns by agentd, on this machine.
+//!
+//! Owns what is timed, in which order, and how the times are shown. Which command an agent has, the
+//! daemon knows.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::rows::AgentRow;
+use agentd_protocol::{Line, RequestKind};
+use serde_json::json;
+
+use super::args::BenchArgs;
+use super::exit::{self, Exit};
+use super::{ask, outcome, output, render, turn};
+use agentd_client::key;
+use agentd_client::wire::Nothing;
+use agentd_terminal::table::table;
+
+/// Answered by any model in a word, without a tool.
+const PROMPT: &str = "Use no tools. Answer with one word: ready";
+/// So much of what a command printed when it failed is told.
+const SAID: usize = 300;
+
+/// Milliseconds of each kind of turn.
+#[derive(Default)]
+struct Times {
+    own: Vec<f64>,
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let agent = match agent(&args.agent, socket).await? {
+        Ok(agent) => agent,
+        Err(exit) => return Ok(exit),
+    };
+    let kinds = 2 + u32::from(agent.one_shot.is_some());
+    // And one that brings the agent into use.
+    let turns = args.turns * kinds + 1;
+    if !args.yes && !may_cost(&args.agent, turns)? {
+        return Ok(Exit::Usage);
+    }
+    let bench = Bench {
+        agent,
+        prompt: args.prompt.clone().unwrap_or_else(|| PROMPT.to_owned()),
+        mark: key::random()?,
+        socket,
+    };
+    let times = match bench.run(args.turns).await? {
+        Ok(times) => times,
+        Err(exit) => return Ok(exit),
+    };
+    if args.json {
+        let told = json!({"agent": args.agent, "one_shot": bench.agent.one_shot, "unit": "ms",
+            "own": times.own, "first": times.first, "second": times.second});
+        output::out_json(&told.to_string())?;
+    } else {
+        output::out(&shown(&times))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The agent, if it can be used.
+async fn agent(name: &str, socket: Option<&Path>) -> io::Result<Result<AgentRow, Exit>> {
+    // Without a daemon nothing is warm.
+    let mut client = match ask::daemon(socket).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(Err(exit)),
+    };
+    let received = match client.answer(RequestKind::Agents, &Nothing {}).await {
+        Ok(received) => received,
+        Err(error) => return Ok(Err(ask::tell(&error))),
+    };
+    client.close().await;
+    let Some(Line::Agents { agents, .. }) = &received.line else {
+        return Ok(Err(ask::unexpected(&received)));
+    };
+    let Some(agent) = agents.iter().find(|agent| agent.name == name).cloned() else {
+        let error = format!("there is no agent `{name}`");
+        output::error(&error, Some("`agentctl agents` lists what is there"));
+        return Ok(Err(Exit::Usage));
+    };
+    if let Some(why) = agent.why_not.as_ref().filter(|_| !agent.usable) {
+        output::error(&format!("the agent `{name}` can't be used: {why}"), None);
+        return Ok(Err(Exit::Refused));
+    }
+    Ok(Ok(agent))
+}
+
+/// Asks on a terminal; elsewhere `--yes` has to say it.
+fn may_cost(agent: &str, turns: u32) -> io::Result<bool> {
+    let costs = format!("this runs {turns} real turns of `{agent}`, which cost what they cost");
+    if !io::stdin().is_terminal() || !output::err_is_terminal() {
+        output::error(&costs, Some("say `--yes` if they may"));
+        return Ok(false);
+    }
+    output::err(&format!("{costs}; go on? [y/N] "));
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+struct Bench<'a> {
+    agent: AgentRow,
+    prompt: String,
+    /// Makes the names of its sessions its own.
+    mark: String,
+    socket: Option<&'a Path>,
+}
+
+impl Bench<'_> {
+    /// All kinds by turns, so that what the machine does meanwhile is in all of them.
+    async fn run(&self, turns: u32) -> io::Result<Result<Times, Exit>> {
+        let mut times = Times::default();
+        // Brings the agent into use; how long that takes is another question.
+        if let Err(exit) = self.turn(0).await? {
+            return Ok(Err(exit));
+        }
+        self.close(0).await;
+        for number in 1..=turns {
+            if output::err_is_terminal() {
+                output::err(&format!("\r{number} of {turns} …"));
+            }
+            let round = self.round(number, &mut times).await;
+            self.close(number).await;
+            if let Err(exit) = round? {
+                return Ok(Err(exit));
+            }
+        }
+        if output::err_is_terminal() {
+            output::err("\r\x1b[K");
+        }
+        Ok(Ok(times))
+    }
+
+    async fn round(&self, number: u32, times: &mut Times) -> io::Result<Result<(), Exit>> {
+        if let Some(words) = &self.agent.one_shot {
+            match self.one_shot(words, number)? {
+                Ok(took) => times.own.push(took),
+                Err(exit) => return Ok(Err(exit)),
+            }
+        }
+        for kind in [&mut times.first, &mut times.second] {
+            match self.turn(number).await? {
+                Ok(took) => kind.push(took),
+                Err(exit) => return Ok(Err(exit)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// A turn as `agentctl send --session` runs one: connected, sent, and waited for.
+    async fn turn(&self, number: u32) -> io::Result<Result<f64, Exit>> {
+        let send = Send {
+            text: self.prompt.clone(),
+            agent: Some(self.agent.name.clone()),
+            session: Some(self.session(number)),
+            cwd: std::env::current_dir()?.to_str().map(str::to_owned),
+            on_question: Some(OnQuestion::Deny),
+            ..Send::default()
+        };
+        let send = key::completed(&send)?.into_owned();
+        let begun = Instant::now();
+        let client = match ask::daemon(self.socket).await {
+            Ok(client) => client,
+            Err(exit) => return Ok(Err(exit)),
+        };
+        let ended_as = turn::run(client, &send, &mut Unseen, None).await?;
+        let took = ms(begun.elapsed());
+        let ended = match &ended_as {
+            turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
+            turn::TurnOutcome::Left | turn::TurnOutcome::Failed(_) => None,
+        };
+        if ended.is_some_and(|line| exit::of_line(line) == Exit::Done) {
+            return Ok(Ok(took));
+        }
+        Ok(Err(outcome::conclude(
+            &ended_as,
+            outcome::Again::Send(&send),
+        )))
+    }
+
+    fn session(&self, number: u32) -> String {
+        format!("bench-{}-{number}", self.mark)
+    }
+
+    /// Nobody needs its session any more. One that stays is in nobody's way.
+    async fn close(&self, number: u32) {
+        if let Ok(mut client) = ask::daemon(self.socket).await {
+            let _stays = client.session_close(&self.session(number)).await;
+            client.close().await;
+        }
+    }
+
+    /// The agent's own command, as a shell would run it.
+    fn one_shot(&self, words: &[String], number: u32) -> io::Result<Result<f64, Exit>> {
+        let cwd = std::env::current_dir()?;
+        let takes_prompt = words.iter().any(|word| word.contains("{prompt}"));
+        let filled: Vec<String> = words
+            .iter()
+            .map(|word| {
+                let word = word.replace("{session}", &format!("{}-own", self.session(number)));
+                let word = word.replace("{cwd}", &cwd.to_string_lossy());
+                word.replace("{prompt}", &self.prompt)
+            })
+            .collect();
+        let Some((program, arguments)) = filled.split_first() else {
+            return Ok(Err(Exit::Failed));
+        };
+        let begun = Instant::now();
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(if takes_prompt {
+                Stdio::null()
+            } else {
+                Stdio::piped()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            // One that doesn't read it says why by its exit.
+            let _unread = input.write_all(self.prompt.as_bytes());
+        }
+        let done = child.wait_with_output()?;
+        let took = ms(begun.elapsed());
+        if done.status.success() {
+            return Ok(Ok(took));
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        let said = &said[..said.floor_char_boundary(SAID)];
+        let error = format!(
+            "the agent's own command failed with {}: {}",
+            done.status,
+            render::preview(said)
+        );
+        let shown = shlex::try_join(filled.iter().map(String::as_str)).unwrap_or_default();
+        output::error(&error, Some(&format!("it was `{shown}`")));
+        Ok(Err(Exit::Failed))
+    }
+}
+
+/// Shows nothing: what counts is how long it takes.
+struct Unseen;
+
+impl turn::View for Unseen {
+    fn line(&mut self, _received: &agentd_client::wire::Received) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn ms(took: Duration) -> f64 {
+    took.as_secs_f64() * 1000.0
+}
+
+fn shown(times: &Times) -> String {
+    let rows = [
+        ("its own one-shot command", &times.own),
+        ("agentd, first turn of a session", &times.first),
+        ("agentd, second turn", &times.second),
+    ];
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .filter_map(|(what, times)| {
+            Some(row(
+                what,
+                times,
+                median(times)?,
+                median(&times_of_own(&rows)),
+            ))
+        })
+        .collect();
+    table(&["", "MEDIAN", "MIN – MAX", "OF ITS OWN"], &rows)
+}
+
+fn times_of_own(rows: &[(&str, &Vec<f64>)]) -> Vec<f64> {
+    rows.first()
+        .map(|(_, own)| (*own).clone())
+        .unwrap_or_default()
+}
+
+fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>) -> Vec<String> {
+    let seconds = |ms: f64| format!("{:.2} s", ms / 1000.0);
+    let least = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = times.iter().copied().fold(0.0, f64::max);
+    vec![
+        what.to_owned(),
+        seconds(middle),
+        format!("{} – {}", seconds(least), seconds(most)),
+        own.map_or_else(
+            || "-".to_owned(),
+            |own| format!("{:.0} %", middle / own * 100.0),
+        ),
+    ]
+}
+
+fn median(times: &[f64]) -> Option<f64> {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = *sorted.get((sorted.len() - 1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bench_shows_medians_beside_its_own_command() {
+        let times = Times {
+            own: vec![900.0, 1000.0, 1200.0],
+            first: vec![400.0, 500.0],
+            second: vec![100.0],
+        };
+        let shown = shown(&times);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert!(
+            lines[1].contains("1.00 s  0.90 s – 1.20 s  100 %"),
+            "{shown}"
+        );
+        assert!(
+            lines[2].contains("0.45 s  0.40 s – 0.50 s  45 %"),
+            "{shown}"
+        );
+        assert!(
+            lines[3].contains("0.10 s  0.10 s – 0.10 s  10 %"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn bench_without_a_command_shows_only_ours() {
+        let times = Times {
+            first: vec![400.0],
+            second: vec![100.0],
+            ..Times::default()
+        };
+        let shown = shown(&times);
+        assert_eq!(shown.lines().count(), 3, "{shown}");
+        assert!(!shown.contains('%'), "{shown}");
+    }
+}

@@ -1,0 +1,64 @@
+//! `agentctl bench`: what it runs, and what it says.
+
+use serde_json::Value;
+
+use crate::support::Daemon;
+
+const SLOW: &str =
+    "[agents.slow]\nkind = \"exec\"\ncommand = [\"sh\", \"-c\", \"cat; echo x >> $HOME/ran\"]\n";
+
+#[test]
+fn bench_times_each_kind_of_turn() {
+    let daemon = Daemon::with(SLOW);
+    let done = daemon.agentctl(&["bench", "slow", "--turns", "3", "--yes", "--json"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    for kind in ["own", "first", "second"] {
+        let times = told[kind].as_array().unwrap();
+        assert_eq!(times.len(), 3, "{told}");
+        assert!(
+            times.iter().all(|time| time.as_f64().unwrap() > 0.0),
+            "{told}"
+        );
+    }
+    // Three of each, and one before them.
+    let ran = std::fs::read_to_string(daemon.path("home/ran")).unwrap();
+    assert_eq!(ran.lines().count(), 10);
+    let shown = daemon.agentctl(&["bench", "slow", "--turns", "1", "--yes"]);
+    assert_eq!(shown.stdout.lines().count(), 4, "{shown:?}");
+    assert!(
+        shown.stdout.contains("its own one-shot command"),
+        "{shown:?}"
+    );
+    let sessions = daemon.agentctl(&["sessions"]);
+    assert!(!sessions.stdout.contains("bench-"), "{sessions:?}");
+}
+
+#[test]
+fn bench_runs_nothing_that_nobody_allowed() {
+    let daemon = Daemon::with(SLOW);
+    let refused = daemon.agentctl(&["bench", "slow"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("16 real turns"), "{refused:?}");
+    assert!(refused.stderr.contains("--yes"), "{refused:?}");
+    assert!(!daemon.path("home/ran").exists());
+    let unknown = daemon.agentctl(&["bench", "nobody", "--yes"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+}
+
+#[test]
+fn bench_tells_why_its_own_command_failed() {
+    let daemon = Daemon::with(
+        "[agents.odd]\nkind = \"exec\"\ncommand = [\"sh\", \"-c\", \"test -n \\\"$AGENTD_JOB\\\" || { echo no agentd >&2; exit 3; }\"]\n",
+    );
+    let failed = daemon.agentctl(&["bench", "odd", "--yes", "--turns", "1"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("no agentd"), "{failed:?}");
+}
+
+#[test]
+fn bench_without_a_command_shows_only_ours() {
+    let daemon = Daemon::start();
+    let shown = daemon.agentctl(&["bench", "chaos", "--yes", "--turns", "1"]);
+    assert_eq!(shown.stdout.lines().count(), 3, "{shown:?}");
+}
