@@ -30,7 +30,7 @@ pub use presets::{
 };
 use read::kinds;
 pub use set::{Edit, edit};
-pub use show::Shown;
+pub use show::{Shown, seen_json};
 pub use warnings::Warning;
 
 use agentd_base::settings;

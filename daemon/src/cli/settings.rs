@@ -14,7 +14,7 @@ use agentd_protocol::nearest::nearest;
 use clap::{Args, Subcommand};
 
 use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure};
-use crate::config::{Config, Edit, HostEnv, edit};
+use crate::config::{self, Config, Edit, HostEnv, edit};
 use crate::platform::paths::Paths;
 
 /// What `init` writes: every line of it that is no sentence is a setting, with its default.
@@ -174,10 +174,10 @@ fn print(config: &Config, json: bool) -> io::Result<()> {
         let rows: Vec<_> = shown
             .iter()
             .map(
-                |row| serde_json::json!({"key": row.key, "value": row.value, "source": row.source}),
+                |row| serde_json::json!({"key": row.key, "value": row.json(), "source": row.source}),
             )
             .collect();
-        return writeln!(out, "{}", serde_json::Value::from(rows));
+        return writeln!(out, "{}", config::seen_json(&rows.into()));
     }
     for row in shown {
         writeln!(out, "{} = {}  # {}", row.key, row.value, row.source)?;

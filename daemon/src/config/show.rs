@@ -2,6 +2,11 @@
 //!
 //! Must not show a secret: of variables only the names are told.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
 use super::Config;
 use crate::adapter::Kind;
 use agentd_core::agent::Warm;
@@ -18,6 +23,24 @@ pub struct Shown {
 }
 
 const HIDDEN: &str = "(hidden)";
+const NONE: &str = "(none)";
+
+impl Shown {
+    /// The value itself; null where there is none, or it may not be seen.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        match self.value.as_str() {
+            HIDDEN | NONE => Value::Null,
+            written => {
+                // It is as the file has it.
+                let line = format!("value = {written}");
+                let read = toml::from_str::<BTreeMap<String, Value>>(&line);
+                let read = read.ok().and_then(|mut read| read.remove("value"));
+                read.unwrap_or_else(|| Value::from(written))
+            }
+        }
+    }
+}
 
 impl Config {
     /// Every value in force, in the order of the file's keys.
@@ -83,11 +106,48 @@ impl Config {
 }
 
 fn optional(value: Option<&str>) -> String {
-    value.map_or_else(|| "(none)".to_owned(), quoted)
+    value.map_or_else(|| NONE.to_owned(), quoted)
 }
 
 fn quoted(value: &str) -> String {
-    format!("{value:?}")
+    let mut shown = String::from("\"");
+    for c in value.chars() {
+        match c {
+            '"' | '\\' => shown.extend(['\\', c]),
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            _ if is_seen(c) => shown.push(c),
+            '\0'..='\u{ffff}' => {
+                let _infallible = write!(shown, "\\u{:04x}", u32::from(c));
+            }
+            _ => {
+                let _infallible = write!(shown, "\\U{:08x}", u32::from(c));
+            }
+        }
+    }
+    shown.push('"');
+    shown
+}
+
+/// Can it be shown as it is? A terminal obeys some, and some look like nothing.
+fn is_seen(c: char) -> bool {
+    matches!(c, '\'' | '"' | '\\') || c.escape_debug().count() == 1
+}
+
+/// The same JSON in characters that can be seen.
+#[must_use]
+pub fn seen_json(value: &Value) -> String {
+    let mut shown = String::new();
+    for c in value.to_string().chars() {
+        if is_seen(c) {
+            shown.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _infallible = write!(shown, "\\u{unit:04x}");
+            }
+        }
+    }
+    shown
 }
 
 /// In the largest unit that leaves no rest; bytes as a number.
@@ -103,5 +163,38 @@ fn size(bytes: u64) -> String {
 }
 
 fn list(values: &[String]) -> String {
-    format!("{values:?}")
+    let quoted: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn config_values_in_json_are_values() {
+        let of = |value: &str| {
+            let (key, source) = (String::new(), String::new());
+            let value = value.to_owned();
+            Shown { key, value, source }.json()
+        };
+        let evil = "a\"\u{1b}\u{9b}\u{202e}\\ü\n";
+        assert_eq!(quoted(evil), r#""a\"\u001b\u009b\u202e\\ü\n""#);
+        assert_eq!(of(&quoted(evil)), json!(evil));
+        let shown = seen_json(&json!([evil]));
+        assert!(shown.chars().all(is_seen), "{shown}");
+        assert_eq!(
+            serde_json::from_str::<Value>(&shown).unwrap(),
+            json!([evil])
+        );
+        assert_eq!(
+            of(&list(&["a".to_owned(), "b c".to_owned()])),
+            json!(["a", "b c"])
+        );
+        assert_eq!(of("3"), json!(3));
+        assert_eq!(of("false"), json!(false));
+        assert_eq!(of("{ a = 1 }"), json!({"a": 1}));
+        assert_eq!((of(HIDDEN), of(NONE)), (Value::Null, Value::Null));
+    }
 }

@@ -426,14 +426,14 @@ fn sqlite(patient: &Patient) -> Vec<Finding> {
         Some(version) if version as usize > seen.known => Finding::problem(
             "store",
             format!(
-                "it is of version {version}, this program knows {}",
+                "a newer agentd wrote it: its tables are of form {version}, this one reads up to {}",
                 seen.known
             ),
             "install the newer agentd again",
         ),
         // As it stands in the file: the log is the daemon's to read.
-        Some(0) => Finding::ok("store", "new; its version is still in its log"),
-        Some(version) => Finding::ok("store", format!("of version {version}")),
+        Some(0) => Finding::ok("store", "new; the form of its tables is still in its log"),
+        Some(version) => Finding::ok("store", format!("readable (tables of form {version})")),
     });
     findings.extend(seen.kept.iter().map(|kept| {
         Finding::warning(

@@ -92,7 +92,7 @@ fn read_backup(from: &Path) -> Result<Connection, String> {
     let known = migrations::known().len();
     if usize::try_from(version).map_or(true, |version| version == 0 || version > known) {
         return Err(format!(
-            "it is of version {version}, and this program knows up to {known}"
+            "another agentd wrote it: its tables are of form {version}, this one reads 1 to {known}"
         ));
     }
     let found: String = conn

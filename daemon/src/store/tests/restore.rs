@@ -116,7 +116,7 @@ fn restore_refuses_what_is_no_backup() {
     let newer = Connection::open(&copy).unwrap();
     newer.pragma_update(None, "user_version", 4000).unwrap();
     drop(newer);
-    refused(&std::fs::read(&copy).unwrap(), "of version 4000");
+    refused(&std::fs::read(&copy).unwrap(), "of form 4000");
     let missing = restore(dir.path(), &dir.path().join("missing.db")).unwrap_err();
     assert!(missing.contains("No such file"), "{missing}");
     assert!(

@@ -392,10 +392,15 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
         Ok(mut chosen) => chosen.chain.remove(0),
         Err(Unchosen::Wrong(rejected)) => {
             let failed = Failed::new(Exit::Usage, rejected.error);
-            return Err(Failed {
-                hint: rejected.hint,
-                ..failed
+            // A turn names its model by an option, this command behind the provider.
+            let hint = rejected.hint.map(|hint| match hint.contains("--model") {
+                true => {
+                    let words = format!("provider test {} MODEL", test.name);
+                    format!("name one, as {}", setting.command(&words))
+                }
+                false => hint,
             });
+            return Err(Failed { hint, ..failed });
         }
         // What is pinned is there, or wrong.
         Err(Unchosen::Nothing(_)) => return Err(Failed::new(Exit::Failed, "nothing to ask")),

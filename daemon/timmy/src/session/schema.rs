@@ -94,7 +94,8 @@ fn migrate(conn: &mut Connection) -> Result<(), Wrong> {
     let Some(scripts) = MIGRATIONS.get(version..) else {
         let known = MIGRATIONS.len();
         let why = format!(
-            "it is of version {version}, and this timmy knows versions up to {known}; use a newer timmy"
+            "a newer timmy wrote it: its tables are of form {version}, this one reads up to {known}; \
+             use a newer timmy"
         );
         return Err(Wrong::Foreign(why));
     };
