@@ -206,6 +206,21 @@ impl Client {
         Ok(jobs)
     }
 
+    /// One job; none if there is no such.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn job(&mut self, job: JobId) -> Result<Option<JobRow>, RequestError> {
+        // It is the newest one of those that aren't newer.
+        let filter = Jobs {
+            before: Some(JobId(job.0.saturating_add(1))),
+            limit: Some(1),
+            ..Jobs::default()
+        };
+        let found = self.jobs(filter).await?.into_iter().next();
+        Ok(found.filter(|row| row.job == job))
+    }
+
     /// Says something to a running turn; gives the job whose agent took it.
     ///
     /// # Errors

@@ -100,6 +100,13 @@ impl Environment {
     }
 }
 
+/// Is anything stored there? The store itself is the daemon's to open.
+#[must_use]
+pub fn has_store(environment: &Environment) -> bool {
+    let state = environment.state_dir();
+    state.is_some_and(|state| state.join("agentd.db").exists())
+}
+
 /// The directory, and whose it is, when what would be made in the state directory would be somebody
 /// else's: `sudo` keeps `HOME` where it is told to. Root's own is nobody else's.
 #[must_use]

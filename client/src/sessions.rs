@@ -3,8 +3,10 @@
 //! Owns pages and pieces. Must not print, nor know the command line.
 
 use agentd_protocol::limits::MAX_PAGE;
-use agentd_protocol::rows::{MessageRow, SessionRow, TurnRow};
-use agentd_protocol::work::{Compact, Named, SessionHistory, SessionList, SessionNew, SetModel};
+use agentd_protocol::rows::{FoundRow, MessageRow, SessionRow, TurnRow};
+use agentd_protocol::work::{
+    Compact, Named, SessionHistory, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
+};
 use agentd_protocol::{JobId, Line, RequestKind};
 
 use crate::asked::{Reply, RequestError};
@@ -75,6 +77,20 @@ pub struct HistoryPages {
 }
 
 impl HistoryPages {
+    /// With what happened besides: tools, steers, notes.
+    #[must_use]
+    pub const fn with_events(mut self) -> Self {
+        self.asked.events = true;
+        self
+    }
+
+    /// Only turns that are newer than this job.
+    #[must_use]
+    pub fn after(mut self, job: JobId) -> Self {
+        self.asked.after = Some(job.0);
+        self
+    }
+
     /// All of a session, or one of its turns.
     #[must_use]
     pub fn new(session: &str, job: Option<JobId>) -> Self {
@@ -84,6 +100,7 @@ impl HistoryPages {
             message: None,
             after: None,
             limit: None,
+            events: false,
         };
         Self { asked, over: false }
     }
@@ -107,7 +124,74 @@ impl HistoryPages {
     }
 }
 
+/// Turns in which something was said, page by page, newest first.
+#[derive(Clone, Debug)]
+pub struct FoundPages {
+    asked: SessionSearch,
+    left: usize,
+    over: bool,
+}
+
+impl FoundPages {
+    /// All of them, or so many as its `limit` says.
+    #[must_use]
+    pub fn new(asked: SessionSearch) -> Self {
+        Self {
+            left: asked.limit.unwrap_or(usize::MAX),
+            asked,
+            over: false,
+        }
+    }
+
+    /// Are there more than the limit, or may there be?
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        !self.over
+    }
+
+    /// The next page, which may have nothing in it; none after the last.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn next(
+        &mut self,
+        client: &mut Client,
+    ) -> Result<Option<Reply<Vec<FoundRow>>>, RequestError> {
+        if self.over || self.left == 0 {
+            return Ok(None);
+        }
+        self.asked.limit = Some(self.left.min(MAX_PAGE));
+        let take = |line| match line {
+            Line::SessionSearch { turns, next, .. } => Some((turns, next)),
+            _ => None,
+        };
+        let reply = client.answer_of(RequestKind::SessionSearch, &self.asked, take);
+        let Reply { value, line } = reply.await?;
+        let (value, next) = value;
+        self.left = self.left.saturating_sub(value.len());
+        self.over = next.is_none();
+        self.asked.before = next;
+        Ok(Some(Reply { value, line }))
+    }
+}
+
 impl Client {
+    /// Another name for a session that has nothing to do; gives the names that it has and had.
+    ///
+    /// # Errors
+    /// `session-busy` while it has unfinished turns, `session-conflict` when the name is taken.
+    pub async fn session_rename(
+        &mut self,
+        rename: &SessionRename,
+    ) -> Result<Reply<(String, String)>, RequestError> {
+        let take = |line| match line {
+            Line::SessionRename { session, was, .. } => Some((session, was)),
+            _ => None,
+        };
+        self.answer_of(RequestKind::SessionRename, rename, take)
+            .await
+    }
+
     /// All sessions, in the order they were made.
     ///
     /// # Errors
@@ -205,6 +289,7 @@ impl Client {
             message: Some(message),
             after: None,
             limit: None,
+            events: false,
         };
         let mut text = String::new();
         loop {

@@ -17,6 +17,7 @@ use agentd_client::jobs::JobPages;
 pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut pages = JobPages::new(Jobs {
         session: args.session,
+        agent: None,
         state: args.state.map(Into::into),
         label: args.label,
         parent: args.parent,

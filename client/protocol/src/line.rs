@@ -1,19 +1,15 @@
 //! The lines from the daemon.
 //!
-//! Owns their members and how `id`, `seq` and `replayed` are put into one: a line is serialised
-//! once and addressed to many. Must not know who reads it.
-
-use std::fmt::Write as _;
-use std::sync::Arc;
+//! Owns their members; how a line is addressed, `body` says. Must not know who reads it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::code::Code;
 use crate::envelope::Ignored;
-use crate::ids::{Id, JobId};
+use crate::ids::JobId;
 pub use crate::rows::AgentRow;
-use crate::rows::{DispatchedRow, JobRow, QuestionRow, SessionRow, TurnRow};
+use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, TurnRow};
 use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
 pub use sandbox::{Reach, Sandbox};
@@ -191,6 +187,21 @@ pub enum Line {
         session: String,
         /// That were held and aren't any more.
         jobs: Vec<JobId>,
+    },
+    #[serde(rename = "session.rename")]
+    SessionRename {
+        ok: bool,
+        /// As it is called now.
+        session: String,
+        /// As it was called.
+        was: String,
+    },
+    #[serde(rename = "session.search")]
+    SessionSearch {
+        ok: bool,
+        turns: Vec<FoundRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<JobId>,
     },
     #[serde(rename = "session.history")]
     SessionHistory {
@@ -492,95 +503,11 @@ impl Line {
         // JSON is UTF-8.
         let json = String::from_utf8(json).unwrap_or_default();
         let replayable = matches!(self, Self::Accepted(_)) || self.ends_job();
-        Body {
-            json: Arc::from(json),
-            replayable,
-        }
+        Body::new(&json, replayable)
     }
 }
 
-/// Is a line told as it happens, or again?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Telling {
-    /// For the first time.
-    First,
-    /// To somebody who asked with a known key, or collects.
-    Replay,
-}
-
-/// A serialised line that has no addressee yet.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Body {
-    json: Arc<str>,
-    replayable: bool,
-}
-
-impl Body {
-    /// Takes an `accepted` or a final line back from the store.
-    ///
-    /// `json` must be what [`Body::as_json`] gave.
-    #[must_use]
-    pub fn stored(json: &str) -> Self {
-        Self {
-            json: Arc::from(json),
-            replayable: true,
-        }
-    }
-
-    /// Takes a numbered event between the two back from the store: it has no `replayed`.
-    ///
-    /// `json` must be what [`Body::as_json`] gave.
-    #[must_use]
-    pub fn stored_event(json: &str) -> Self {
-        Self {
-            json: Arc::from(json),
-            replayable: false,
-        }
-    }
-
-    /// The answer with a list whose rows are JSON objects already, and where the next page begins.
-    #[must_use]
-    pub fn of_rows(kind: &str, list: &str, rows: &[String], next: Option<&str>) -> Self {
-        let len = rows.iter().map(|row| row.len() + 1).sum::<usize>();
-        let mut json = String::with_capacity(len + 128);
-        let _infallible = write!(json, r#"{{"type":"{kind}","ok":true,"{list}":["#);
-        // As text: most of such an answer is its rows, which would be read and written once more.
-        for (place, row) in rows.iter().enumerate() {
-            if place > 0 {
-                json.push(',');
-            }
-            json.push_str(row);
-        }
-        json.push(']');
-        let _infallible = next.map(|next| write!(json, r#","next":{next}"#));
-        json.push('}');
-        Self::stored_event(&json)
-    }
-
-    /// The object without `id`, `seq` and `replayed`.
-    #[must_use]
-    pub fn as_json(&self) -> &str {
-        &self.json
-    }
-
-    /// The whole line without its newline: `id`, `seq` and `replayed` follow `type`.
-    #[must_use]
-    pub fn render(&self, id: Option<&Id>, seq: Option<u64>, telling: Telling) -> String {
-        // `"type":"…"` comes first, and no type contains a comma or a brace.
-        let at = self.json.find([',', '}']).unwrap_or(self.json.len());
-        let (head, tail) = self.json.split_at(at);
-        let mut line = String::with_capacity(self.json.len() + 64);
-        line.push_str(head);
-        let _infallible = id.map(|id| write!(line, r#","id":{}"#, id.as_json()));
-        let _infallible = seq.map(|seq| write!(line, r#","seq":{seq}"#));
-        if self.replayable {
-            let _infallible = write!(line, r#","replayed":{}"#, telling == Telling::Replay);
-        }
-        line.push_str(tail);
-        line
-    }
-}
-
+mod body;
 mod hello;
 mod refusal;
 mod sandbox;
@@ -589,5 +516,6 @@ mod status;
 mod tests;
 
 pub use crate::usage::{Cost, CostStatus, Usage};
+pub use body::{Body, Telling};
 pub use hello::{HelloAnswer, HelloLimits};
 pub use status::*;

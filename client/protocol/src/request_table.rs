@@ -6,7 +6,7 @@
 
 use crate::request::work::{
     Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
-    SessionNew, SetModel, Steer, Usage,
+    SessionNew, SessionRename, SessionSearch, SetModel, Steer, Usage,
 };
 use crate::request::{
     Abort, Collect, DaemonStop, Drain, Hello, LogLevel, RestartWorker, Send, Status, Subscribe,
@@ -264,8 +264,12 @@ requests! {
     SessionList(SessionList)        "session.list"    "session.list"    Reads       Same      AtOnce  None    Refused   Nothing
     /// A session without a turn.
     SessionNew(SessionNew)          "session.new"     "session.new"     Changes     Same      InOrder Refused Refused   Nothing
+    /// Another name for a session.
+    SessionRename(SessionRename)    "session.rename"  "session.rename"  ChangesLong Same     InOrder Refused Refused   Session
     /// Run the turns that are held.
     SessionResume(Named)            "session.resume"  "session.resume"  Changes     Same      InOrder Refused Refused   Session
+    /// In which turns were these words said?
+    SessionSearch(SessionSearch)    "session.search"  "session.search"  Reads       Same      AtOnce  None    Refused   Nothing
     /// Another model for a session.
     SetModel(SetModel)              "set_model"       "set_model"       ChangesLong Forbidden InOrder Refused Refused   Session
     /// End this connection when everything asked is answered.

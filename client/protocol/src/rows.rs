@@ -163,6 +163,21 @@ pub struct SessionRow {
     pub last_active_at: String,
 }
 
+/// One turn in which something was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct FoundRow {
+    pub job: JobId,
+    pub session: String,
+    pub agent: String,
+    pub state: JobPhase,
+    pub accepted_at: String,
+    /// `prompt` or `answer`: where the excerpt is from.
+    pub part: String,
+    /// What stands around the first of the words.
+    pub excerpt: String,
+}
+
 /// One turn of a session's history.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
@@ -178,6 +193,12 @@ pub struct TurnRow {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
     pub messages: Vec<MessageRow>,
+    /// The numbered lines between, to whoever asked for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Value>,
+    /// Are there more than are given here?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub events_truncated: bool,
     /// The final line; `None` while the turn is in flight or waits.
     #[serde(rename = "final")]
     pub last: Option<Value>,

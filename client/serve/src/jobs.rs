@@ -40,6 +40,8 @@ pub(crate) struct Filter {
     /// Of one session.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9._:@/-]+$"))]
     session: Option<String>,
+    /// Of one agent.
+    agent: Option<String>,
     /// How far they are.
     state: Option<JobPhase>,
     /// With this label: `key` or `key=value`.
@@ -195,6 +197,7 @@ impl Filter {
         }
         Ok(work::Jobs {
             session: self.session,
+            agent: self.agent,
             state: self.state,
             label: self.label,
             parent: self.parent,

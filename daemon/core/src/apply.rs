@@ -100,6 +100,7 @@ impl State {
         if (may_start || rang || ended) && !self.outbox.store_is_behind() {
             self.schedule();
         }
+        self.go_on_renaming();
         self.ask_for_next_slice();
         self.go_on_aborting();
         // What a stop or a drain waits for is read from the indexes.

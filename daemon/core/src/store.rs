@@ -122,6 +122,14 @@ pub enum Write {
         /// Which.
         session: String,
     },
+    /// A session that has no unfinished jobs gets another name. Answered by [`Written::Opened`]; by
+    /// [`Written::Done`] when there is no such session.
+    Rename {
+        /// Which session.
+        session: String,
+        /// Its name from now on.
+        to: String,
+    },
     /// The model for turns of a session accepted from now on.
     Model {
         /// Which session.
@@ -308,7 +316,7 @@ pub enum Stored {
         /// Its process.
         pid: u32,
     },
-    /// The name of the session to be made is taken, or the one to be closed has unfinished jobs;
+    /// The name that a session is to have is taken, or the one to be closed has unfinished jobs;
     /// nothing was written.
     Taken,
     /// The session of this write was open in an instance that is dead and not recovered yet;
@@ -338,7 +346,7 @@ pub enum Written {
         /// Its session, named by now.
         session: String,
     },
-    /// A new session without a turn.
+    /// A session has this name from now on.
     Opened {
         /// Its name.
         session: String,

@@ -186,6 +186,7 @@ fn asked(conn: &rusqlite::Connection) {
             job,
             after,
             limit,
+            events: false,
         },
     );
     let (state, webhook, before) = (None, None, None);

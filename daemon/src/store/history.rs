@@ -30,14 +30,28 @@ const FINAL: usize = 128 * 1024;
 /// A request longer than this isn't told as it was stored.
 const REQUEST: usize = 192 * 1024;
 
+/// Encoded bytes of what happened in a turn besides what was said.
+const EVENTS: usize = 64 * 1024;
+/// Encoded bytes of one of them: what a tool was given or gave may be long.
+const EVENT: usize = 4 * 1024;
+
+/// Which turns, and what of them.
+pub(super) struct Wanted {
+    pub(super) job: Option<JobId>,
+    pub(super) after: u64,
+    pub(super) limit: usize,
+    pub(super) events: bool,
+}
+
 /// A page of turns, or just one.
 pub(super) fn history(
     conn: &Connection,
     session: &str,
-    job: Option<JobId>,
-    after: u64,
-    limit: usize,
+    wanted: &Wanted,
 ) -> rusqlite::Result<Loaded> {
+    let Wanted {
+        job, after, limit, ..
+    } = *wanted;
     let Some(session) = session_id(conn, session)? else {
         let (turns, more) = (None, false);
         return Ok(Loaded::History { turns, more });
@@ -68,12 +82,15 @@ pub(super) fn history(
     numbers.truncate(limit);
     let mut turns = Vec::new();
     let mut bytes = 0;
-    let wanted = match job {
+    let request = match job {
         Some(_) => Request::Told,
         None => Request::LeftOut,
     };
     for job in numbers {
-        let turn = turn(conn, job, wanted)?;
+        let mut turn = turn(conn, job, request)?;
+        if wanted.events {
+            (turn.events, turn.events_truncated) = events(conn, turn.job)?;
+        }
         bytes += serde_json::to_string(&turn).map_or(PAGE, |line| line.len());
         if bytes > PAGE && !turns.is_empty() {
             more = true;
@@ -106,6 +123,8 @@ fn turn(conn: &Connection, job: i64, wanted: Request) -> rusqlite::Result<rows::
                 truncated: false,
                 attachments: Vec::new(),
                 messages: Vec::new(),
+                events: Vec::new(),
+                events_truncated: false,
                 last: None,
                 questions: Vec::new(),
                 request: None,
@@ -128,6 +147,47 @@ fn turn(conn: &Connection, job: i64, wanted: Request) -> rusqlite::Result<rows::
     turn.messages = messages(texts(conn, JobId(nat(job)))?);
     turn.last = last.map(|(line, seq)| final_line(&line, nat(seq)));
     Ok(turn)
+}
+
+/// What happened besides, as far as there is room; are there more?
+fn events(conn: &Connection, job: JobId) -> rusqlite::Result<(Vec<Value>, bool)> {
+    let (lines, more) = super::read::events(conn, job, 0)?;
+    let mut room = EVENTS;
+    let mut events = Vec::new();
+    for (seq, line) in lines {
+        let told = line.render(None, Some(seq), Telling::First);
+        let Ok(mut event) = serde_json::from_str::<Value>(&told) else {
+            continue;
+        };
+        if told.len() > EVENT {
+            shorten(&mut event);
+        }
+        let bytes = event.to_string().len();
+        if bytes > room {
+            return Ok((events, true));
+        }
+        room -= bytes;
+        events.push(event);
+    }
+    Ok((events, more))
+}
+
+/// Cuts the members of an event that may be long.
+fn shorten(event: &mut Value) {
+    let Some(members) = event.as_object_mut() else {
+        return;
+    };
+    for name in ["output", "text", "detail", "input"] {
+        let Some(member) = members.get_mut(name) else {
+            continue;
+        };
+        let text = member
+            .as_str()
+            .map_or_else(|| member.to_string(), str::to_owned);
+        if let (cut, true) = head(&text, EVENT / 2) {
+            *member = Value::String(cut);
+        }
+    }
 }
 
 /// The user's words.

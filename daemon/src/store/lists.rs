@@ -66,8 +66,9 @@ fn job_numbers(conn: &Connection, filter: &JobFilter, limit: usize) -> rusqlite:
         },
     };
     let (key, value) = filter.label.clone().unzip();
+    let agent = filter.agent.as_deref();
     let find = |from: &str, numbers: &mut Vec<i64>| {
-        let sql = format!("{from}{} ORDER BY 1 DESC LIMIT ?8", conditions(filter));
+        let sql = format!("{from}{} ORDER BY 1 DESC LIMIT ?9", conditions(filter));
         let mut statement = conn.prepare_cached(&sql)?;
         let found = statement.query_map(
             params![
@@ -78,6 +79,7 @@ fn job_numbers(conn: &Connection, filter: &JobFilter, limit: usize) -> rusqlite:
                 filter.parent.map(|parent| int(parent.0)),
                 key,
                 value.as_ref().and_then(Option::as_ref),
+                agent,
                 int(limit as u64 + 1),
             ],
             |row| row.get(0),
@@ -169,6 +171,11 @@ fn conditions(filter: &JobFilter) -> String {
         }
     };
     and(filter.session.is_some(), "+jobs.session = ?1");
+    // Looked up job by job, and not by walking through the sessions of an agent.
+    and(
+        filter.agent.is_some(),
+        "(SELECT agent FROM sessions WHERE id = jobs.session) = ?8",
+    );
     and(
         filter.state.is_some(),
         match filter.state {

@@ -33,6 +33,7 @@ mod readers;
 mod restore;
 mod room;
 mod schema;
+mod search;
 mod sessions;
 mod takeover;
 #[cfg(test)]
@@ -189,8 +190,8 @@ pub enum Refused {
 pub enum StoreError {
     /// A newer version wrote it; it was not touched.
     #[error(
-        "the store `{}` has version {found}, this agentd knows versions up to {known}; \
-         it was left untouched: run the newer agentd, or set `AGENTD_STATE_DIR` to another directory",
+        "a newer agentd wrote the store `{}`: its tables are of form {found}, this one reads up to \
+         {known}; it was left untouched: run the newer agentd, or set `AGENTD_STATE_DIR` to another directory",
         path.display()
     )]
     Newer {

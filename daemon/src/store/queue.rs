@@ -68,6 +68,7 @@ const fn nature(write: &Write) -> Nature {
         Write::Accept(_) => Nature::Accept,
         Write::Open(_)
         | Write::Close { .. }
+        | Write::Rename { .. }
         | Write::Model { .. }
         | Write::Hold { held: false, .. } => Nature::Request,
         Write::Replay { .. } | Write::TestCallback { .. } => Nature::DeliveryRequest,
@@ -134,6 +135,7 @@ pub(super) fn changes(command: &StoreCommand, query: &Query) -> bool {
     };
     writes.iter().any(|write| match write {
         Write::Accept(_) | Write::Open(_) => true,
+        Write::Rename { session, to } => names.contains(session) || names.contains(to),
         Write::Native { session, .. }
         | Write::Lost { session }
         | Write::Close { session }
@@ -212,6 +214,7 @@ pub(super) fn kinds(
             Write::Hold { .. } => "hold",
             Write::Open(_) => "open",
             Write::Close { .. } => "close",
+            Write::Rename { .. } => "rename",
             Write::Model { .. } => "model",
             Write::Native { .. } => "native",
             Write::Lost { .. } => "lost",

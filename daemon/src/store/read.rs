@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::columns::{int, nat, shown};
-use super::{damage, export, history, listed, lists, log, texts, usage, webhooks};
+use super::{damage, export, history, listed, lists, log, search, texts, usage, webhooks};
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -46,12 +46,27 @@ pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> 
             limit,
         } => webhooks::list(conn, *state, webhook.as_deref(), *before, *limit),
         Query::SessionList { after, limit } => listed::sessions(conn, *after, *limit),
+        Query::Search {
+            words,
+            session,
+            before,
+            limit,
+        } => search::search(conn, words, session.as_deref(), *before, *limit),
         Query::History {
             session,
             job,
             after,
             limit,
-        } => history::history(conn, session, *job, *after, *limit),
+            events,
+        } => {
+            let wanted = history::Wanted {
+                job: *job,
+                after: *after,
+                limit: *limit,
+                events: *events,
+            };
+            history::history(conn, session, &wanted)
+        }
         Query::Message {
             session,
             job,

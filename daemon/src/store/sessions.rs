@@ -1,4 +1,4 @@
-//! Sessions as statements: made, entered, closed.
+//! Sessions as statements: made, entered, renamed, closed.
 //!
 //! Owns their names and the lease by which one instance has one open. Must not know jobs beyond
 //! whether there are unfinished ones.
@@ -179,6 +179,62 @@ impl Writing<'_> {
             )?
             .execute([id])?;
         Ok(Written::Done)
+    }
+
+    /// Its jobs are its own under whatever name.
+    pub(super) fn rename(
+        &mut self,
+        item: usize,
+        session: &str,
+        to: &str,
+    ) -> Result<Written, WriteStop> {
+        let known = self
+            .conn
+            .prepare_cached(
+                "SELECT id, instance, (SELECT instance FROM jobs
+                    WHERE jobs.session = sessions.id AND final_seq IS NULL LIMIT 1)
+                 FROM sessions WHERE name = ?1",
+            )?
+            .query_row([session], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, Option<String>>(1)?,
+                    row.get::<_, Option<String>>(2)?,
+                ))
+            })
+            .optional()?;
+        let Some((id, holder, waits_in)) = known else {
+            return Ok(Written::Done);
+        };
+        // Of another instance: its turns, and its process, know it by the old name.
+        let others = holder.filter(|holder| holder != self.ours).or(waits_in);
+        if let Some(instance) = others {
+            let refused = match (self.alive)(&instance) {
+                Liveness::Alive { pid } => Stored::Leased {
+                    item,
+                    instance,
+                    pid,
+                },
+                Liveness::Dead => Stored::Orphaned { instance },
+            };
+            return Err(WriteStop::Refused(refused));
+        }
+        let taken = self
+            .conn
+            .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
+            .exists([to])?;
+        if taken {
+            return Err(WriteStop::Refused(Stored::Taken));
+        }
+        self.entered.remove(session);
+        self.conn
+            .prepare_cached(
+                "UPDATE sessions SET name = ?2, named = 1, instance = NULL WHERE id = ?1",
+            )?
+            .execute(params![id, to])?;
+        Ok(Written::Opened {
+            session: to.to_owned(),
+        })
     }
 
     fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {

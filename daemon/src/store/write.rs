@@ -261,6 +261,7 @@ impl Writing<'_> {
             ),
             Write::Open(new) => self.open(new),
             Write::Close { session } => self.close(item, session),
+            Write::Rename { session, to } => self.rename(item, session, to),
             Write::Model { session, pins } => self.update(
                 "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4 WHERE name = ?1",
                 params![session, pins.provider, pins.model, pins.thinking],

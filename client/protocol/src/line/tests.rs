@@ -1,6 +1,7 @@
 //! How lines are written and read back.
 
 use super::*;
+use crate::Id;
 use crate::envelope::Rejected;
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::send_check::check_send;
 use super::work::{
     Answer, Backup, Dispatch, Dispatched, Jobs, Named, SessionHistory, SessionList, SessionNew,
-    SetModel, Steer, Usage,
+    SessionRename, SessionSearch, SetModel, Steer, Usage,
 };
 use super::{Collect, DaemonStop, Drain, Ignored, SEND_FIELDS, Send, Subscribe};
 use crate::check::{check_limit, check_path, check_seconds, check_session, check_words};
@@ -73,6 +73,12 @@ impl Request {
             RequestKind::SessionNew => Self::SessionNew(session_new(body)?),
             RequestKind::SessionClose => Self::SessionClose(fields::<Named>(body)?.check()?),
             RequestKind::SessionResume => Self::SessionResume(fields::<Named>(body)?.check()?),
+            RequestKind::SessionRename => {
+                Self::SessionRename(fields::<SessionRename>(body)?.check()?)
+            }
+            RequestKind::SessionSearch => {
+                Self::SessionSearch(fields::<SessionSearch>(body)?.check()?)
+            }
             RequestKind::SessionHistory => {
                 Self::SessionHistory(fields::<SessionHistory>(body)?.check()?)
             }

@@ -48,6 +48,9 @@ pub struct Jobs {
     /// Of one session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Of one agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     /// So far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<JobPhase>,
@@ -270,6 +273,73 @@ impl Named {
     }
 }
 
+/// `session.rename`: another name for a session that has nothing to do.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SessionRename {
+    /// Which.
+    pub session: String,
+    /// What it is called from now on.
+    pub to: String,
+}
+
+impl SessionRename {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        check_session(&self.session)?;
+        check_session(&self.to).map_err(|rejected| Rejected {
+            error: rejected.error.replacen("`session`", "`to`", 1),
+            ..rejected
+        })?;
+        if self.session == self.to {
+            return Err(invalid("`to` is the name that the session has"));
+        }
+        Ok(self)
+    }
+}
+
+/// `session.search`: turns with all these words in the prompt or the answer, newest first.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct SessionSearch {
+    /// 1 to [`Self::MOST_WORDS`] of them; capital and small letters are the same.
+    pub words: Vec<String>,
+    /// Of one session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// At most so many turns; 50 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<usize>,
+    /// Older than this one: the `next` of the page before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<JobId>,
+}
+
+impl SessionSearch {
+    /// More than anybody looks for at once: each costs a look through all that was said.
+    pub const MOST_WORDS: usize = 16;
+    /// Bytes of one of them.
+    pub const LONGEST_WORD: usize = 256;
+
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session)?;
+        check_limit(self.limit)?;
+        let count = self.words.len();
+        if !(1..=Self::MOST_WORDS).contains(&count) {
+            let most = Self::MOST_WORDS;
+            return Err(invalid(format!(
+                "`words` has {count} entries, expected 1 to {most}"
+            )));
+        }
+        let fits = |word: &String| !word.trim().is_empty() && word.len() <= Self::LONGEST_WORD;
+        match self.words.iter().find(|word| !fits(word)) {
+            None => Ok(self),
+            Some(word) => Err(invalid(format!(
+                "a word of `words` has {} bytes: expected 1 to {}, not blank",
+                word.len(),
+                Self::LONGEST_WORD
+            ))),
+        }
+    }
+}
+
 /// `session.history`: what was said, oldest first; or one message from some byte on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionHistory {
@@ -287,6 +357,9 @@ pub struct SessionHistory {
     /// At most so many turns; 50 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// With what happened besides: tools, questions, notes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub events: bool,
 }
 
 impl SessionHistory {

@@ -103,6 +103,13 @@ pub(crate) struct Notice {
 }
 
 impl Notice {
+    pub(crate) fn info(code: &str, text: impl Into<String>) -> Self {
+        Self {
+            level: Level::Info,
+            ..Self::warning(code, text)
+        }
+    }
+
     pub(crate) fn warning(code: &str, text: impl Into<String>) -> Self {
         Self {
             level: Level::Warning,

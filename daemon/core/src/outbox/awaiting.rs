@@ -5,7 +5,7 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::{Id, JobId};
 
-use crate::ids::{ConnId, FollowId, Process, QuestionId, TurnId};
+use crate::ids::{ConnId, FollowId, Process, QuestionId, SessionId, TurnId};
 use crate::jobs::job::{Batch, Waiter};
 use crate::peers::lookup::Asked;
 use crate::store::{Pins, TextPiece};
@@ -93,6 +93,8 @@ pub(crate) enum Changed {
     New { agent: String, cwd: String },
     /// It is forgotten.
     Closed { session: String },
+    /// It has another name.
+    Renamed { session: SessionId, was: String },
     /// Its held turns wait like others.
     Resumed { session: String, jobs: Vec<JobId> },
     /// Its turns get another model. A session that wasn't stored when that was asked may have been

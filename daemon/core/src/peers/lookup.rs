@@ -14,6 +14,7 @@ pub(crate) enum Asked {
     Usage,
     Webhooks(Vec<EndpointRow>),
     Sessions,
+    Search,
     History {
         session: String,
     },

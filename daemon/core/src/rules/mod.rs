@@ -32,6 +32,7 @@ mod process_exit;
 mod queries;
 mod questions;
 mod recover;
+mod rename;
 mod replay;
 mod request;
 mod resident_jobs;

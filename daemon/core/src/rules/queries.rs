@@ -5,7 +5,9 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Line, Telling};
 use agentd_protocol::rows::{JobRow, MessageRow, SessionPhase, SessionRow, TurnRow};
-use agentd_protocol::work::{Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, Usage};
+use agentd_protocol::work::{
+    Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, SessionSearch, Usage,
+};
 use agentd_protocol::{Code, Id, JobId, limits};
 
 use crate::effect::Progress;
@@ -31,6 +33,7 @@ impl State {
         let since = jobs.since.map(|seconds| self.wall_before(seconds));
         let filter = JobFilter {
             session: jobs.session,
+            agent: jobs.agent,
             state: jobs.state,
             label,
             parent: jobs.parent,
@@ -65,6 +68,20 @@ impl State {
         self.look_up(conn, id, Asked::Sessions, query);
     }
 
+    pub(crate) fn session_search(&mut self, conn: ConnId, id: Option<Id>, search: SessionSearch) {
+        let query = Query::Search {
+            words: search
+                .words
+                .iter()
+                .map(|word| word.to_lowercase())
+                .collect(),
+            session: search.session,
+            before: search.before,
+            limit: search.limit.unwrap_or(PAGE),
+        };
+        self.look_up(conn, id, Asked::Search, query);
+    }
+
     pub(crate) fn session_history(
         &mut self,
         conn: ConnId,
@@ -77,6 +94,7 @@ impl State {
             message,
             after,
             limit,
+            events,
         } = history;
         let after = after.unwrap_or(0);
         let (asked, query) = if let (Some(job), Some(message)) = (job, message) {
@@ -104,6 +122,7 @@ impl State {
                 job,
                 after,
                 limit: limit.unwrap_or(PAGE),
+                events,
             };
             (asked, query)
         };
@@ -235,6 +254,8 @@ impl State {
                     truncated: false,
                     attachments: Vec::new(),
                     messages: vec![piece],
+                    events: Vec::new(),
+                    events_truncated: false,
                     last: None,
                     questions: Vec::new(),
                     request: None,

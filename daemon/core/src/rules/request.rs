@@ -131,6 +131,8 @@ impl State {
             Request::SessionNew(new) => self.session_new(conn, id, new, facts),
             Request::SessionClose(named) => self.session_close(conn, id, named, facts),
             Request::SessionResume(named) => self.session_resume(conn, id, named, facts),
+            Request::SessionRename(rename) => self.session_rename(conn, id, rename, facts),
+            Request::SessionSearch(search) => self.session_search(conn, id, search),
             Request::SessionHistory(history) => self.session_history(conn, id, history),
             Request::Backup(backup) => self.backup(conn, id, backup),
             Request::Export(export) => self.export(conn, id, &export),

@@ -21,6 +21,7 @@ use crate::outbox::awaiting::Awaiting;
 use crate::rules::accept::Placing;
 use crate::rules::budget::full;
 use crate::rules::queries::unknown_session;
+use crate::rules::sessions::is_leaving;
 use crate::sessions::directory;
 use crate::sessions::loading::Parked;
 use crate::sessions::session::Session;
@@ -320,8 +321,7 @@ impl State {
             return Err(Rejected::new(Code::SessionBusy, error));
         }
         if session.closing {
-            let error = format!("the session `{}` is being closed", session.shown());
-            return Err(Rejected::new(Code::SessionBusy, error));
+            return Err(is_leaving(session));
         }
         if session.queue.len() >= QUEUED_PER_SESSION {
             let error = format!(

@@ -18,6 +18,7 @@ use crate::outbox::awaiting::{Awaiting, Changed};
 use crate::outbox::timers::Timer;
 use crate::rare::Rare;
 use crate::sessions::directory;
+use crate::sessions::session::Session;
 use crate::state::State;
 use crate::store::{NewSession, Stored, Write, Written};
 
@@ -130,10 +131,10 @@ impl State {
         let unfinished = self.sessions.get(&session).map_or(0, |known| known.jobs);
         // What is forgotten with a session must have been told to its end.
         if unfinished > 0 {
-            let turns = if unfinished == 1 { "turn" } else { "turns" };
             let error = format!(
-                "the session `{}` has {unfinished} unfinished {turns}",
-                named.session
+                "the session `{}` has {}",
+                named.session,
+                unfinished_turns(unfinished)
             );
             let rejected = Rejected::new(Code::SessionBusy, error)
                 .hint("abort them first: `agentctl abort --session NAME --queued`");
@@ -157,10 +158,16 @@ impl State {
     /// What can be said against changing a session that is being forgotten.
     pub(crate) fn not_closing(&self, session: SessionId) -> Result<(), Rejected> {
         let closing = self.sessions.get(&session).filter(|known| known.closing);
-        closing.map_or(Ok(()), |known| {
-            let error = format!("the session `{}` is being closed", known.shown());
-            Err(Rejected::new(Code::SessionBusy, error))
-        })
+        closing.map_or(Ok(()), |known| Err(is_leaving(known)))
+    }
+
+    /// A session that was to be forgotten, or to get another name, keeps both.
+    pub(crate) fn takes_turns_again(&mut self, session: SessionId) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(known) = self.outbox.expected(session, known) {
+            known.closing = false;
+        }
+        self.forget_session_if_idle(session);
     }
 
     pub(crate) fn session_resume(
@@ -225,6 +232,9 @@ impl State {
                     cwd,
                 }
             }
+            Changed::Renamed { session, was } => {
+                return self.has_other_name((conn, id), session, was, written);
+            }
             Changed::Closed { session } => {
                 self.forget_closed(&session);
                 Line::SessionClose { ok: true, session }
@@ -271,7 +281,7 @@ impl State {
 
     fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {
         let rejected = match (refused, changed) {
-            (Stored::Taken, Changed::New { .. }) => {
+            (Stored::Taken, Changed::New { .. } | Changed::Renamed { .. }) => {
                 Rejected::new(Code::SessionConflict, "a session of this name exists")
             }
             (Stored::Taken, _) => {
@@ -286,15 +296,14 @@ impl State {
             }
             _ => Rejected::new(Code::StoreFailed, "the store can't take it now; ask again"),
         };
-        if let Changed::Closed { session } = changed
-            && let Some(session) = self.sessions.named(session)
-        {
-            let known = self.sessions.get_mut(&session);
-            if let Some(known) = self.outbox.expected(session, known) {
-                // The store kept it, so it goes on as before.
-                known.closing = false;
-            }
-            self.forget_session_if_idle(session);
+        let kept = match changed {
+            Changed::Closed { session } => self.sessions.named(session),
+            Changed::Renamed { session, .. } => Some(*session),
+            Changed::New { .. } | Changed::Resumed { .. } | Changed::Model { .. } => None,
+        };
+        if let Some(session) = kept {
+            // The store kept it, so it goes on as before.
+            self.takes_turns_again(session);
         }
         self.refuse(conn, id, rejected);
     }
@@ -331,7 +340,20 @@ impl State {
     }
 }
 
-fn exists(name: &str) -> Rejected {
+/// The refusal of what comes while a session is being closed or renamed.
+pub(crate) fn is_leaving(session: &Session) -> Rejected {
+    let name = session.shown();
+    let error = format!("the session `{name}` is being closed or renamed");
+    Rejected::new(Code::SessionBusy, error)
+}
+
+/// So many turns, for people.
+pub(crate) fn unfinished_turns(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} unfinished turn{plural}")
+}
+
+pub(crate) fn exists(name: &str) -> Rejected {
     let error = format!("the session `{name}` exists");
     Rejected::new(Code::SessionConflict, error).hint("send to it, or choose another name")
 }

@@ -6,17 +6,19 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::request::Abort;
 use agentd_protocol::work::Steer;
-use agentd_protocol::{Code, Id, JobId, Request};
+use agentd_protocol::{Code, Id, JobId, Request, limits};
 
 use crate::effect::Effect;
 use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
+use crate::jobs::said::Notice;
 use crate::limits::STEERS_PER_TURN;
 use crate::outbox::awaiting::Awaiting;
 use crate::peers::steers::{PendingSteer, Told};
 use crate::state::State;
 use crate::store::{JobRow, Query};
+use crate::text::head_and_tail;
 use crate::worker::{Steering, WorkerCommand};
 
 impl State {
@@ -114,10 +116,14 @@ impl State {
             let Some(text) = self.peers.steers_mut().tell(number, process) else {
                 continue;
             };
-            // The text itself goes to the agent; a copy is kept only for who wants the messages
-            // listed.
+            // The text itself goes to the agent; a copy is kept for who wants the messages listed,
+            // and as much of it as a note tells.
             let kept = self.jobs.get(&turn).map(|job| job.keeps(&text));
-            let kept = kept.unwrap_or_default();
+            let kept = kept.filter(|kept| !kept.is_empty());
+            let kept = kept.unwrap_or_else(|| {
+                let (cut, _) = head_and_tail(text.clone(), limits::MAX_TOOL_OUTPUT);
+                cut
+            });
             self.peers.steers_mut().keep(number, kept);
             self.outbox.push(Effect::Tell {
                 worker: process.worker,
@@ -142,6 +148,7 @@ impl State {
                 let of = self.outbox.expected(turn, self.jobs.get_mut(&turn));
                 if let (Told::To(_, text), Some(of)) = (pending.told, of) {
                     of.took(&text);
+                    self.note(turn, &Notice::info("steered", text));
                 }
                 self.answer(pending.conn, pending.id, &Line::Steer { ok: true, job });
             }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use agentd_protocol::Id;
+
 use crate::ids::{ConnId, SessionId};
 use crate::sessions::loading::{Loading, Parked, of_parked};
 use crate::sessions::session::Session;
@@ -13,6 +15,14 @@ use crate::tracked::Tracked;
 pub(crate) mod directory;
 pub(crate) mod loading;
 pub(crate) mod session;
+
+/// Somebody waits for another name of a session.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Renaming {
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) to: String,
+}
 
 /// All that are in memory.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -23,6 +33,8 @@ pub(crate) struct Sessions {
     loading: BTreeMap<String, Loading>,
     /// Bytes that those requests hold.
     parked: usize,
+    /// Those that get another name as soon as no process has them.
+    renaming: BTreeMap<SessionId, Renaming>,
 }
 
 impl Sessions {
@@ -76,12 +88,29 @@ impl Sessions {
     /// A session that nobody named got its name from the store.
     pub(crate) fn name(&mut self, session: SessionId, name: &str) {
         if let Some(known) = self.all.get_mut(&session)
-            // A name never changes: other maps and the store hold it.
+            // A name never changes in memory, as other maps hold it: one that is renamed leaves it.
             && known.name.is_none()
         {
             known.name = Some(name.to_owned());
             self.names.insert(name.to_owned(), session);
         }
+    }
+
+    /// A session gets another name when it is free for that.
+    pub(crate) fn rename_later(&mut self, session: SessionId, renaming: Renaming) {
+        self.renaming.insert(session, renaming);
+    }
+
+    /// Those that wait for that.
+    pub(crate) fn renaming(&self) -> impl Iterator<Item = (SessionId, &Renaming)> {
+        self.renaming
+            .iter()
+            .map(|(session, renaming)| (*session, renaming))
+    }
+
+    /// It waits no more.
+    pub(crate) fn renames_now(&mut self, session: SessionId) -> Option<Renaming> {
+        self.renaming.remove(&session)
     }
 
     /// What belongs to a session has changed elsewhere.

@@ -44,7 +44,7 @@ pub(crate) struct Session {
     pub(crate) open: bool,
     /// Did it go on without its earlier turns, once? They don't come back.
     pub(crate) lost: bool,
-    /// Is it being forgotten? Then it takes no turns.
+    /// Is it being forgotten, or does it get another name? Then it takes no turns.
     pub(crate) closing: bool,
     /// Dead instances whose processes must be gone before it is opened.
     /// Shared among those that wait for the same.

@@ -60,6 +60,18 @@ pub enum Query {
         /// At most so many.
         limit: usize,
     },
+    /// Turns with all these words in the prompt or the answer, newest first. Answered by
+    /// [`Loaded::Line`].
+    Search {
+        /// In small letters.
+        words: Vec<String>,
+        /// Of one session.
+        session: Option<String>,
+        /// With a smaller number.
+        before: Option<JobId>,
+        /// At most so many.
+        limit: usize,
+    },
     /// The turns of a session, oldest first. Answered by [`Loaded::History`].
     History {
         /// Of which session.
@@ -70,6 +82,8 @@ pub enum Query {
         after: u64,
         /// At most so many.
         limit: usize,
+        /// With what happened besides?
+        events: bool,
     },
     /// A piece of one message. Answered by [`Loaded::Message`].
     Message {
@@ -187,6 +201,8 @@ impl Query {
 pub struct JobFilter {
     /// Of one session.
     pub session: Option<String>,
+    /// Of one agent.
+    pub agent: Option<String>,
     /// So far.
     pub state: Option<JobPhase>,
     /// With a label of this key, and this value if there is one.

@@ -32,6 +32,7 @@ mod properties;
 mod questions;
 mod races;
 mod recovery;
+mod rename;
 mod replay;
 mod scenarios;
 mod shares;

@@ -46,7 +46,7 @@ fn about_sessions(world: &mut World, conn: ConnId, id: u64, choice: u32) {
     // Up to 100 s from now, or past.
     let start = 990 + world.now.wall_ms / 1000 - 1000 + i64::from((choice >> 12) % 100);
     let start = format!("1970-01-01T00:{:02}:{:02}Z", start / 60 % 60, start % 60);
-    let line = match choice % 8 {
+    let line = match choice % 9 {
         0 => r#"{"type":"status"}"#.to_owned(),
         1 => format!(r#"{{"type":"session.close","session":"{session}"}}"#),
         2 => format!(r#"{{"type":"session.resume","session":"{session}"}}"#),
@@ -54,6 +54,11 @@ fn about_sessions(world: &mut World, conn: ConnId, id: u64, choice: u32) {
         4 => format!(
             r#"{{"type":"send","text":"x","agent":"{agent}","start_at":"{start}","after_failure":"run"}}"#
         ),
+        6 => {
+            // One of another name, or one that is there.
+            let to = format!("{agent}{}", (choice >> 10) % 4);
+            format!(r#"{{"type":"session.rename","session":"{session}","to":"{to}"}}"#)
+        }
         5 => format!(
             r#"{{"type":"dispatch","jobs":[{{"text":"x","session":"{session}","agent":"{agent}"}},{{"text":"x","session":"many0","start_at":"{start}"}}]}}"#
         ),

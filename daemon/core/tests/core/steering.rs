@@ -36,7 +36,10 @@ fn steer_is_answered_when_it_is_taken() {
     assert_eq!(texts, ["left", "right", "up", "the only one"]);
     assert_eq!(last(&world, conn), "1:running");
     steered(&mut world, process, 0, Steering::Taken);
-    assert_eq!(last(&world, conn), "2:steer");
+    // Whoever looks at the turn sees it, too, then and later.
+    let told = world.told_to(conn);
+    assert_eq!(told[told.len() - 2..], ["2:steer", "1:note steered"]);
+    assert_eq!(world.clients[&conn].lines.last().unwrap()["text"], "left");
     let refused = Failure::new(Code::AgentFailed, "no");
     steered(&mut world, process, 1, Steering::Refused(refused));
     assert_eq!(last(&world, conn), "3:error agent-failed");

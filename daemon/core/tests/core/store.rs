@@ -12,7 +12,7 @@ use agentd_core::store::{
 };
 use agentd_core::{Event, Terms};
 use agentd_protocol::line::{Accepted, Line};
-use agentd_protocol::{Body, Code, JobId, rows};
+use agentd_protocol::{Body, Code, JobId};
 
 use crate::watch::Filter;
 use crate::world::{StoreOrder, StoredJob, World};
@@ -263,6 +263,10 @@ impl World {
                     self.holder.remove(&session);
                     Written::Done
                 }
+                Write::Rename { session, to } => match self.rename(&session, to) {
+                    Ok(renamed) => renamed,
+                    Err(refused) => return refused,
+                },
                 Write::Model { session, pins } => {
                     if let Some(row) = self.sessions.get_mut(&session) {
                         row.pins = pins;
@@ -346,27 +350,11 @@ impl World {
                 Some((job, known)) if *known == hashed => Keyed::Same { job: *job },
                 Some((job, _)) => Keyed::Other { job: *job },
             }),
-            Query::SessionList { .. } => {
-                let rows = self.sessions.values().map(|row| rows::SessionRow {
-                    session: row.name.clone(),
-                    agent: row.agent.clone(),
-                    cwd: row.cwd.clone(),
-                    state: rows::SessionPhase::Idle,
-                    title: String::new(),
-                    preview: String::new(),
-                    model: row.pins.model.clone(),
-                    turns: row.turns,
-                    created_at: String::new(),
-                    last_active_at: String::new(),
-                });
-                Loaded::SessionList {
-                    sessions: (1..).zip(rows).collect(),
-                    more: false,
-                }
-            }
+            Query::SessionList { .. } => self.listed(),
             Query::JobList { .. }
             | Query::Usage { .. }
             | Query::Webhooks { .. }
+            | Query::Search { .. }
             | Query::History { .. }
             | Query::Message { .. }
             | Query::Backup { .. }

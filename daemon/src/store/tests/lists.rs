@@ -195,6 +195,20 @@ fn jobs_are_listed_newest_first_by_every_filter() {
 }
 
 #[test]
+fn jobs_of_one_agent_are_listed_alone() {
+    let mut all = filled();
+    let mut of = |agent: &str| {
+        let agent = Some(agent.to_owned());
+        all.names(JobFilter {
+            agent,
+            ..JobFilter::default()
+        })
+    };
+    assert!(!of("pi").is_empty());
+    assert!(of("nobody").is_empty());
+}
+
+#[test]
 fn job_row_says_how_it_began_and_ended() {
     let mut all = filled();
     let long = format!("  first\nline {}", "ö\"".repeat(5000));
@@ -263,6 +277,7 @@ fn history(store: &mut Bench, job: Option<JobId>, after: u64) -> (Vec<rows::Turn
         job,
         after,
         limit: 50,
+        events: false,
     };
     match store.load(query) {
         Loaded::History {
@@ -297,7 +312,8 @@ fn history_is_told_oldest_first_with_unfinished_text() {
     assert_eq!(turns[0].last.as_ref().unwrap()["stop"], "end_turn");
     assert_eq!(turns[2].messages[0].text, "so far");
     assert_eq!(turns[2].last, None);
-    let (one, _) = history(&mut all.store, Some(running), 0);
+    let (mut one, _) = history(&mut all.store, Some(running), 0);
+    assert!(one[0].request.take().is_some(), "of one it is told whole");
     assert_eq!(one, turns[2..3]);
     let (later, _) = history(&mut all.store, None, turns[1].job.0);
     assert_eq!(later, turns[2..]);
@@ -306,6 +322,7 @@ fn history_is_told_oldest_first_with_unfinished_text() {
         job: None,
         after: 0,
         limit: 1,
+        events: false,
     };
     let nothing = Loaded::History {
         turns: None,

@@ -31,6 +31,7 @@ mod loss;
 mod prune;
 mod readers;
 mod restore;
+mod search;
 mod takeover;
 mod texts;
 mod usage;
