@@ -378,7 +378,7 @@ fn cli_status_rpc_tells_living_workers_by_code() {
 #[test]
 fn cli_agents_says_why_one_is_not_usable() {
     let daemon = Daemon::start();
-    let listed = daemon.agentctl(&["agents"]);
+    let listed = daemon.agentctl(&["agents", "--all"]);
     let line = |name: &str| {
         listed
             .stdout
@@ -390,7 +390,7 @@ fn cli_agents_says_why_one_is_not_usable() {
         line("timmy (default)").contains("yes") && line("chaos").contains("yes"),
         "{listed:?}"
     );
-    assert!(line("claude").contains("no: "), "{listed:?}");
+    assert!(line("claude: ").contains("PATH"), "{listed:?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ use agentd_client::places::Environment;
 use agentd_client::ssh::Target;
 use agentd_client::wire::{Nothing, Received};
 use agentd_client::{key, oneshot};
+use agentd_terminal::style::Style;
 
 /// Answered by any model in a word, without a tool.
 const QUESTION: &str =
@@ -38,7 +39,7 @@ const QUIET_FOR: Duration = Duration::from_secs(1);
 
 pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     match args.command {
-        None => list(args.json, socket).await,
+        None => list(&args, socket).await,
         Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
         Some(AgentsCommand::Remove(args)) => change(&remove_words(args), socket).await,
         Some(AgentsCommand::Default(args)) => change(&default_words(args), socket).await,
@@ -47,7 +48,7 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
     }
 }
 
-async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
+async fn list(args: &AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let asking = ask::ask(socket, RequestKind::Agents, &Nothing {}, Fallback::Allowed);
     tokio::pin!(asking);
     let asked = match tokio::time::timeout(QUIET_FOR, &mut asking).await {
@@ -67,8 +68,14 @@ async fn list(json: bool, socket: Option<&Path>) -> io::Result<Exit> {
         Err(exit) => return Ok(exit),
     };
     match &received.line {
-        Some(Line::Agents { .. }) if json => output::out_json(&received.text)?,
-        Some(Line::Agents { agents, .. }) => output::out(&render::agents(agents))?,
+        Some(Line::Agents { .. }) if args.json => output::out_json(&received.text)?,
+        Some(Line::Agents { agents, .. }) => {
+            let which = match args.all {
+                true => render::Shown::All,
+                false => render::Shown::Installed,
+            };
+            output::out(&render::agents(agents, which, &Style::of_stdout()))?;
+        }
         _ => return Ok(ask::unexpected(&received)),
     }
     Ok(Exit::Done)

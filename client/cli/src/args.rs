@@ -28,7 +28,9 @@ pub use bench::BenchArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
 pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
-pub use look::{DoctorArgs, LogLevelArgs, LogsArgs, StatusArgs, UsageArgs, UsageBy};
+pub use look::{
+    ColorArg, DoctorArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs, UsageBy,
+};
 pub use remote::{
     ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
     VoiceForgetArgs, VoiceForwardArgs,
@@ -45,9 +47,10 @@ pub use webhook::{
     WebhookArgs, WebhookCommand, WebhookListArgs, WebhookUrlArgs,
 };
 pub use work::{
-    AnswerArgs, BackupArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs, HistoryArgs,
-    JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, RestoreArgs, SessionArgs,
-    SessionsArgs, SessionsCommand, SteerArgs,
+    AnswerArgs, BackupArgs, CloseSessionsArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs,
+    HistoryArgs, JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, RenameSessionArgs,
+    RestoreArgs, SearchArgs, SessionArgs, SessionsArgs, SessionsCommand, ShowSessionArgs,
+    SteerArgs,
 };
 
 /// Above the options that every command has.
@@ -81,6 +84,17 @@ pub struct Cli {
         conflicts_with = "socket"
     )]
     pub host: Option<Target>,
+    /// When to write in colours; `NO_COLOR` and `CLICOLOR_FORCE` count, too
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        help_heading = ELSEWHERE
+    )]
+    pub color: ColorArg,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -240,10 +254,12 @@ Examples:
 
 Exit codes: 0 all is done, 1 a job failed, 124 some are not done yet")]
     Collect(CollectArgs),
-    /// Which jobs there are, newest first
+    /// Which jobs there are, newest first; or all about one
     #[command(after_help = "\
 Examples:
   agentctl jobs
+  agentctl jobs j41
+  agentctl jobs --agent claude --limit 5
   agentctl jobs --state running
   agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
     Jobs(JobsArgs),
@@ -275,18 +291,21 @@ Examples:
   agentctl steer \"leave the tests alone\"
   agentctl steer --session main \"stop after the first one\"")]
     Steer(SteerArgs),
-    /// Which sessions there are; make, close or resume one
+    /// Which sessions there are, last used first; show, search, rename or close them
     #[command(after_help = "\
 Examples:
   agentctl sessions
+  agentctl sessions search failing test
+  agentctl sessions rename s41 parser
   agentctl sessions new main --agent pi
   agentctl sessions resume main")]
     #[command(aliases = ["ls", "list"])]
     Sessions(SessionsArgs),
-    /// What was said in a session
+    /// What was said in a session, oldest first
     #[command(after_help = "\
 Examples:
   agentctl history main
+  agentctl history --last
   agentctl history main --job j41 --full")]
     History(HistoryArgs),
     /// What agents ask and nobody answered yet

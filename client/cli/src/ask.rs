@@ -1,6 +1,6 @@
 //! Asking the daemon one thing from the command line.
 //!
-//! Owns connecting without a fallback and telling why there is no answer. Must not know what is
+//! Owns connecting, without a fallback or to read what is stored, and telling why there is no answer. Must not know what is
 //! asked, nor how an answer looks.
 
 use std::io;
@@ -9,11 +9,13 @@ use std::path::Path;
 use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
+use super::args::PastArgs;
 use super::exit::{self, Exit};
 use super::{choose, outcome, output, render, turn};
 use agentd_client::asked::{Reply, RequestError};
-use agentd_client::client::{Attended, Client, ClientError, START_IT};
+use agentd_client::client::{Attended, Client, ClientError, Options, START_IT};
 use agentd_client::fallback::Fallback;
+use agentd_client::places::{self, Environment};
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
 
@@ -23,6 +25,31 @@ pub(super) type Answered = Result<(Client, Received), Exit>;
 /// Connects to the daemon; without one, says so.
 pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
     connected(socket, Fallback::Forbidden, START_IT).await
+}
+
+/// The same for what is stored already: without a daemon a run without one reads it, if there is
+/// anything to read.
+pub(super) async fn past(socket: Option<&Path>, past: PastArgs) -> Result<Client, Exit> {
+    let there = socket.and_then(Target::of_socket);
+    // Elsewhere it is decided there, by the same rule.
+    let is_stored = there.is_some() || places::has_store(&Environment::of_process());
+    let fallback = match is_stored && !past.no_fallback {
+        true => Fallback::Allowed,
+        false => Fallback::Forbidden,
+    };
+    let options = Options {
+        socket: socket.map(Path::to_owned),
+        fallback,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    };
+    let client = told(Client::connect_or_oneshot(options).await, socket, START_IT)?;
+    if let Some(reason) = client.fallback_reason() {
+        output::note(&format!("{}; this is what is stored", reason.sentence()));
+    } else if client.is_alone() {
+        output::note("no daemon is running there; this is what is stored");
+    }
+    Ok(client)
 }
 
 /// The same for somebody who answers what agents ask, or doesn't.

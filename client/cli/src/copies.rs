@@ -11,6 +11,7 @@ use agentd_protocol::work::Backup;
 use serde_json::Value;
 
 use super::args::{BackupArgs, ExportArgs};
+use super::busy::Busy;
 use super::exit::Exit;
 use super::{ask, compose, output, render};
 use agentd_client::copies::ExportPages;
@@ -28,7 +29,10 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let copied = client.backup(&backup).await;
+    let mut busy = Busy::begin();
+    let copying = client.backup(&backup);
+    let copied = busy.during("copying the store", copying).await;
+    drop(busy);
     ask::print(copied, args.json, |copied| {
         let path = output::safe(&copied.path);
         format!("{path} ({})\n", render::size(copied.bytes))
@@ -36,15 +40,18 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
 }
 
 pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
+    let mut client = match ask::past(socket, args.past).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
+    let prints = args.output.is_none() && output::out_is_terminal();
+    let mut busy = Busy::begin().unless(prints);
     let mut pages = ExportPages::default();
     let mut file = None;
     let mut count = 0;
     loop {
-        let rows = match pages.next(&mut client).await {
+        let so_far = format!("{} read", output::counted(count as u64, "row"));
+        let rows = match busy.during(&so_far, pages.next(&mut client)).await {
             Ok(Some(rows)) => rows,
             Ok(None) => break,
             Err(error) => return Ok(ask::tell(&error)),
@@ -63,10 +70,13 @@ pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Resul
             }
         }
     }
+    drop(busy);
+    client.close().await;
     if let (Some(mut file), Some(path)) = (file, &args.output) {
         file.flush()?;
         file.get_ref().sync_all()?;
-        output::out_line(&format!("{count} rows in {}", path.display()))?;
+        let rows = output::counted(count as u64, "row");
+        output::out_line(&format!("{rows} in {}", path.display()))?;
     }
     Ok(Exit::Done)
 }

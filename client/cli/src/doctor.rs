@@ -19,6 +19,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::args::DoctorArgs;
+use super::busy::Busy;
 use super::exit::Exit;
 use super::output::{self, safe};
 use agentd_client::endpoint::LocalEndpoint;
@@ -63,11 +64,15 @@ pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Resul
         manager: &manager,
     };
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&seen)).collect();
-    findings.extend(inside(args, &seen).await);
+    let mut busy = Busy::begin();
+    let inside = busy.during("reading files and store", inside(args, &seen));
+    findings.extend(inside.await);
     findings.extend(outside::sandbox().await);
     if args.full {
-        findings.extend(full(&seen).await);
+        let full = busy.during("asking agents and machines", full(&seen));
+        findings.extend(full.await);
     }
+    drop(busy);
     let worst = findings.iter().map(|finding| finding.verdict).max();
     let ok = worst < Some(Verdict::Problem);
     if args.json {

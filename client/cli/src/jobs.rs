@@ -5,19 +5,37 @@
 use std::io;
 use std::path::Path;
 
-use agentd_protocol::rows::JobPhase;
+use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::{Jobs, Steer};
 use serde_json::json;
 
 use super::args::{JobsArgs, JsonArgs, SteerArgs};
 use super::exit::Exit;
-use super::{ask, output, prompt, rows, value};
+use super::{ask, details, output, prompt, rows, value};
+use agentd_client::client::Client;
 use agentd_client::jobs::JobPages;
+use agentd_terminal::style::Style;
 
 pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut client = match ask::past(socket, args.past).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let exit = match args.job {
+        Some(job) => details::job(&mut client, job, args.json).await,
+        None => list(&mut client, args).await,
+    };
+    client.close().await;
+    exit
+}
+
+async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
+    // A daemon of before knows no filter for it.
+    let agent = args.agent.clone();
+    let is_wanted = |row: &JobRow| agent.as_ref().is_none_or(|agent| row.agent == *agent);
     let mut pages = JobPages::new(Jobs {
         session: args.session,
-        agent: None,
+        agent: args.agent,
         state: args.state.map(Into::into),
         label: args.label,
         parent: args.parent,
@@ -25,15 +43,11 @@ pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Ex
         limit: Some(args.limit),
         before: None,
     });
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
     let mut found = Vec::new();
     loop {
-        match pages.next(&mut client).await {
+        match pages.next(client).await {
             Ok(Some(page)) if args.json => output::out_json(&page.line)?,
-            Ok(Some(page)) => found.extend(page.value),
+            Ok(Some(page)) => found.extend(page.value.into_iter().filter(is_wanted)),
             Ok(None) => break,
             Err(error) => return Ok(ask::tell(&error)),
         }
@@ -44,7 +58,7 @@ pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Ex
     if found.is_empty() {
         output::out_line("no jobs")?;
     } else {
-        output::out(&rows::jobs(&found, value::now_ms()))?;
+        output::out(&rows::jobs(&found, value::now_ms(), &Style::of_stdout()))?;
     }
     if pages.has_more() {
         output::note(&format!(
@@ -77,7 +91,7 @@ pub(super) async fn ps(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit
     } else if found.is_empty() {
         output::out_line("nothing runs, and nothing waits")?;
     } else {
-        output::out(&rows::jobs(&found, value::now_ms()))?;
+        output::out(&rows::jobs(&found, value::now_ms(), &Style::of_stdout()))?;
     }
     Ok(Exit::Done)
 }

@@ -14,6 +14,7 @@ mod ask;
 mod attach;
 mod bench;
 mod built_in;
+mod busy;
 mod choose;
 mod complete;
 mod compose;
@@ -22,12 +23,14 @@ mod control;
 mod copies;
 mod daemon;
 mod demo;
+mod details;
 mod dispatch;
 mod doctor;
 pub mod exit;
 mod first_use;
 mod footer;
 mod forward;
+mod history;
 mod host;
 mod jobs;
 mod last;
@@ -68,7 +71,7 @@ use std::path::Path;
 
 use agentd_base::secrecy;
 use agentd_serve::ServeError;
-use agentd_terminal::output;
+use agentd_terminal::{output, style};
 use clap::Parser as _;
 
 use self::args::{Cli, Command, HttpArgs, RestoreArgs, ServeCommand, StdioArgs};
@@ -120,6 +123,7 @@ fn told(error: &clap::Error) -> Exit {
 }
 
 fn run_command(cli: Cli) -> io::Result<Exit> {
+    style::choose(cli.color.into());
     let socket = match host::socket(&cli) {
         Ok(socket) => socket,
         Err(exit) => return Ok(exit),
@@ -159,7 +163,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Webhook(args) => block_on(webhook::webhook(args, socket)),
         Command::Steer(args) => block_on(jobs::steer(args, socket)),
         Command::Sessions(args) => block_on(sessions::sessions(args, socket)),
-        Command::History(args) => block_on(sessions::history(args, socket)),
+        Command::History(args) => block_on(history::history(args, socket)),
         Command::Questions(args) => block_on(questions::questions(args, socket)),
         Command::Answer(args) => block_on(questions::answer(args, socket)),
         Command::Model(args) => block_on(sessions::model(args, socket)),

@@ -13,6 +13,7 @@ use super::args::{AnswerArgs, QuestionsArgs};
 use super::exit::Exit;
 use super::{ask, output, rows, terminal, value};
 use agentd_client::client::Client;
+use agentd_terminal::style::Style;
 
 pub(super) async fn questions(args: QuestionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut client = match ask::daemon(socket).await {
@@ -24,7 +25,7 @@ pub(super) async fn questions(args: QuestionsArgs, socket: Option<&Path>) -> io:
         if found.is_empty() {
             "no questions are open\n".to_owned()
         } else {
-            rows::questions(found, value::now_ms()) + whole(found)
+            rows::questions(found, value::now_ms(), &Style::of_stdout()) + whole(found)
         }
     })
 }

@@ -5,45 +5,65 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use agentd_protocol::rows::{JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow};
+use agentd_protocol::Line;
+use agentd_protocol::line::Level;
+use agentd_protocol::rows::{FoundRow, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow};
 use agentd_protocol::work::JobPhase;
 use serde_json::Value;
 
 use super::output::safe;
-use super::render::preview;
+use super::render::{preview_in, size};
 use super::value::relative;
-use agentd_terminal::table::table;
+use agentd_terminal::style::{Style, Tone};
+use agentd_terminal::table::{Cell, Column, table};
 
 /// `jobs` for people.
 #[must_use]
-pub fn jobs(rows: &[JobRow], now: i64) -> String {
+pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
     let labelled = rows.iter().any(|row| !row.labels.is_empty());
-    let mut head = vec!["JOB", "STATE", "ACCEPTED", "AGENT", "SESSION"];
+    let mut columns = vec![
+        Column::new("JOB").that_stays(),
+        Column::new("STATE").that_stays(),
+        Column::new("ACCEPTED"),
+        Column::new("AGENT"),
+        Column::cut("SESSION", 12),
+    ];
     if labelled {
-        head.push("LABELS");
+        columns.push(Column::cut("LABELS", 12));
     }
-    head.push("PROMPT");
-    let rows: Vec<Vec<String>> = rows
+    columns.push(Column::cut("PROMPT", 10).that_stays());
+    let rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
             let mut cells = vec![
-                row.job.to_string(),
-                job_state(row, now),
-                relative(&row.accepted_at, now),
-                row.agent.clone(),
-                row.session.clone(),
+                row.job.to_string().into(),
+                Cell::toned(job_state(row, now), tone(row.state)),
+                relative(&row.accepted_at, now).into(),
+                row.agent.as_str().into(),
+                row.session.as_str().into(),
             ];
             if labelled {
-                cells.push(labels(&row.labels));
+                cells.push(labels(&row.labels).into());
             }
-            cells.push(preview(&row.preview));
+            cells.push(preview_in(&row.preview, style).into());
             cells
         })
         .collect();
-    table(&head, &rows)
+    table(&columns, &rows, style)
 }
 
-fn job_state(row: &JobRow, now: i64) -> String {
+/// The colour of a state.
+pub(super) const fn tone(phase: JobPhase) -> Tone {
+    match phase {
+        JobPhase::Queued | JobPhase::Held => Tone::Waits,
+        JobPhase::Running => Tone::Busy,
+        JobPhase::Completed => Tone::Good,
+        JobPhase::Cancelled => Tone::Faint,
+        JobPhase::Failed | JobPhase::Interrupted => Tone::Bad,
+    }
+}
+
+pub(super) fn job_state(row: &JobRow, now: i64) -> String {
     let phase = phase(row.state);
     match (row.state, &row.code, &row.start_at) {
         (JobPhase::Failed, Some(code), _) => format!("{phase} ({code})"),
@@ -60,7 +80,7 @@ fn job_state(row: &JobRow, now: i64) -> String {
     }
 }
 
-const fn phase(phase: JobPhase) -> &'static str {
+pub(super) const fn phase(phase: JobPhase) -> &'static str {
     match phase {
         JobPhase::Queued => "queued",
         JobPhase::Held => "held",
@@ -72,7 +92,7 @@ const fn phase(phase: JobPhase) -> &'static str {
     }
 }
 
-fn labels(labels: &BTreeMap<String, String>) -> String {
+pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
     let shown: Vec<String> = labels
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
@@ -86,40 +106,82 @@ fn labels(labels: &BTreeMap<String, String>) -> String {
 
 /// `sessions` for people.
 #[must_use]
-pub fn sessions(rows: &[SessionRow], now: i64) -> String {
-    let rows: Vec<Vec<String>> = rows
+pub fn sessions(rows: &[SessionRow], now: i64, style: &Style) -> String {
+    let columns = [
+        Column::cut("SESSION", 10).that_stays(),
+        Column::new("AGENT"),
+        Column::new("ACTIVE"),
+        Column::new("STATE"),
+        Column::new("TURNS"),
+        Column::cut("MODEL", 10),
+        Column::cut("TITLE", 10).that_stays(),
+    ];
+    let rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
-            let state = match row.state {
-                SessionPhase::Idle => "idle",
-                SessionPhase::Starting => "starting",
-                SessionPhase::Working => "working",
-                SessionPhase::Waiting => "waiting",
-                SessionPhase::Held => "held",
-            };
+            let (state, tone) = session_state(row.state);
             vec![
-                row.session.clone(),
-                row.agent.clone(),
-                state.to_owned(),
-                row.turns.to_string(),
-                relative(&row.last_active_at, now),
-                row.model.clone().unwrap_or_else(|| "-".to_owned()),
-                preview(&row.title),
+                row.session.as_str().into(),
+                row.agent.as_str().into(),
+                relative(&row.last_active_at, now).into(),
+                Cell::toned(state, tone),
+                row.turns.to_string().into(),
+                row.model.as_deref().unwrap_or("-").into(),
+                preview_in(&row.title, style).into(),
             ]
         })
         .collect();
-    table(
-        &[
-            "SESSION", "AGENT", "STATE", "TURNS", "ACTIVE", "MODEL", "TITLE",
-        ],
-        &rows,
-    )
+    table(&columns, &rows, style)
+}
+
+/// What a session does, in a word, and its colour.
+pub(super) const fn session_state(state: SessionPhase) -> (&'static str, Tone) {
+    match state {
+        SessionPhase::Idle => ("idle", Tone::Plain),
+        SessionPhase::Starting => ("starting", Tone::Busy),
+        SessionPhase::Working => ("working", Tone::Busy),
+        SessionPhase::Waiting => ("waiting", Tone::Waits),
+        SessionPhase::Held => ("held", Tone::Waits),
+    }
+}
+
+/// `sessions search` for people.
+#[must_use]
+pub fn found(rows: &[FoundRow], now: i64, style: &Style) -> String {
+    let columns = [
+        Column::new("JOB").that_stays(),
+        Column::cut("SESSION", 10).that_stays(),
+        Column::new("ACCEPTED"),
+        Column::new("IN"),
+        Column::cut("FOUND", 16).that_stays(),
+    ];
+    let rows: Vec<Vec<Cell>> = rows
+        .iter()
+        .map(|row| {
+            vec![
+                row.job.to_string().into(),
+                row.session.as_str().into(),
+                relative(&row.accepted_at, now).into(),
+                row.part.as_str().into(),
+                row.excerpt.as_str().into(),
+            ]
+        })
+        .collect();
+    table(&columns, &rows, style)
 }
 
 /// `questions` for people.
 #[must_use]
-pub fn questions(rows: &[QuestionRow], now: i64) -> String {
-    let rows: Vec<Vec<String>> = rows
+pub fn questions(rows: &[QuestionRow], now: i64, style: &Style) -> String {
+    let columns = [
+        Column::new("QUESTION").that_stays(),
+        Column::new("JOB"),
+        Column::new("EXPIRES"),
+        Column::new("KIND"),
+        Column::cut("SESSION", 10),
+        Column::cut("TITLE", 16).that_stays(),
+    ];
+    let rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
             let options = if row.options.is_empty() {
@@ -128,42 +190,50 @@ pub fn questions(rows: &[QuestionRow], now: i64) -> String {
                 format!(" ({})", row.options.join(", "))
             };
             vec![
-                row.question_id.clone(),
-                row.job.to_string(),
-                row.session.clone(),
-                row.kind.clone(),
-                relative(&row.expires_at, now),
-                preview(&format!("{}{options}", row.title)),
+                row.question_id.as_str().into(),
+                row.job.to_string().into(),
+                relative(&row.expires_at, now).into(),
+                row.kind.as_str().into(),
+                row.session.as_str().into(),
+                preview_in(&format!("{}{options}", row.title), style).into(),
             ]
         })
         .collect();
-    table(
-        &["QUESTION", "JOB", "SESSION", "KIND", "EXPIRES", "TITLE"],
-        &rows,
-    )
+    table(&columns, &rows, style)
 }
 
 /// One turn of `history` for people.
 #[must_use]
-pub fn turn(row: &TurnRow, now: i64) -> String {
-    let state = phase(row.state);
-    let mut shown = format!("{} {state}, {}\n", row.job, relative(&row.accepted_at, now));
+pub fn turn(row: &TurnRow, now: i64, style: &Style) -> String {
+    let more = style.ellipsis();
+    let state = style.paint(tone(row.state), phase(row.state));
+    let job = style.paint(Tone::Head, &row.job.to_string());
+    let head = format!("{job} {state}, {}\n", relative(&row.accepted_at, now));
+    let mut shown = String::new();
     for line in row.text.trim_end().lines() {
         let _infallible = writeln!(shown, "> {line}");
     }
     if row.truncated {
-        shown.push_str("> … (cut short)\n");
+        let _infallible = writeln!(shown, "> {more} (cut short)");
     }
     for of in &row.attachments {
         let name = of.name.as_deref().unwrap_or("attachment");
         let mime = of.mime.as_deref().unwrap_or("unknown");
-        let bytes = of.bytes.unwrap_or(0);
-        let _infallible = writeln!(shown, "> [{name}: {mime}, {bytes} bytes]");
+        let bytes = size(of.bytes.unwrap_or(0));
+        let _infallible = writeln!(shown, "> [{name}: {mime}, {bytes}]");
+    }
+    for event in &row.events {
+        if let Ok(line) = serde_json::from_value(event.clone()) {
+            shown.extend(happened(&line, style));
+        }
+    }
+    if row.events_truncated {
+        let _infallible = writeln!(shown, "{more} (and more of that)");
     }
     for message in &row.messages {
         let _infallible = writeln!(shown, "{}", message.text.trim_end());
         if message.truncated {
-            shown.push_str("… (cut short: `--full` shows all of it)\n");
+            let _infallible = writeln!(shown, "{more} (cut short: `--full` shows all of it)");
         }
     }
     for question in &row.questions {
@@ -179,7 +249,36 @@ pub fn turn(row: &TurnRow, now: i64) -> String {
         let _infallible = writeln!(shown, "{}", text.trim_end());
     }
     shown.push('\n');
-    safe(&shown).into_owned()
+    head + &safe(&shown)
+}
+
+/// A line for what happened in a turn besides what was said; none for what nobody looks for.
+fn happened(line: &Line, style: &Style) -> Option<String> {
+    Some(match line {
+        Line::ToolStart { name, input, .. } => {
+            format!("* {name} {}\n", preview_in(&input.to_string(), style))
+        }
+        Line::ToolEnd {
+            ok: false, output, ..
+        } => {
+            format!("  failed: {}\n", preview_in(output, style))
+        }
+        Line::Note { code, text, .. } if code == "steered" => {
+            let lines = text.trim_end().lines();
+            let quoted: Vec<String> = lines.map(|line| format!(">> {line}\n")).collect();
+            quoted.concat()
+        }
+        Line::Note {
+            text,
+            level: Level::Warning,
+            ..
+        } => {
+            format!("* note: {}\n", preview_in(text, style))
+        }
+        Line::Question { title, .. } => format!("* asked: {}\n", preview_in(title, style)),
+        Line::QuestionClosed { by, .. } => format!("  closed by {by}\n"),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -199,14 +298,14 @@ mod tests {
             lines.iter().map(row).collect()
         };
         assert_eq!(
-            jobs(&rows(&[plain]), now()),
+            jobs(&rows(&[plain]), now(), &Style::PLAIN),
             "\
 JOB  STATE             ACCEPTED   AGENT  SESSION  PROMPT
 j2   failed (timeout)  2 min ago  pi     s2       two lines
 "
         );
         assert_eq!(
-            jobs(&rows(&[plain, labelled]), now()),
+            jobs(&rows(&[plain, labelled]), now(), &Style::PLAIN),
             "\
 JOB  STATE             ACCEPTED   AGENT  SESSION  LABELS  PROMPT
 j2   failed (timeout)  2 min ago  pi     s2       -       two lines
@@ -219,18 +318,26 @@ j1   queued (in 1 h)   1 h ago    pi     main     run=7   one
     fn sessions_and_questions_are_tables() {
         let session = r#"{"session":"main","agent":"pi","cwd":"/tmp","state":"held","title":"fix it","preview":"done","model":null,"turns":3,"created_at":"2026-11-20T19:00:00Z","last_active_at":"2026-11-21T18:59:50Z"}"#;
         assert_eq!(
-            sessions(&[serde_json::from_str(session).unwrap()], now()),
+            sessions(
+                &[serde_json::from_str(session).unwrap()],
+                now(),
+                &Style::PLAIN
+            ),
             "\
-SESSION  AGENT  STATE  TURNS  ACTIVE    MODEL  TITLE
-main     pi     held   3      10 s ago  -      fix it
+SESSION  AGENT  ACTIVE    STATE  TURNS  MODEL  TITLE
+main     pi     10 s ago  held   3      -      fix it
 "
         );
         let question = r#"{"question_id":"q1","job":"j1","session":"main","kind":"choice","title":"where to?","options":["a","b"],"expires_at":"2026-11-21T19:09:00Z"}"#;
         assert_eq!(
-            questions(&[serde_json::from_str(question).unwrap()], now()),
+            questions(
+                &[serde_json::from_str(question).unwrap()],
+                now(),
+                &Style::PLAIN
+            ),
             "\
-QUESTION  JOB  SESSION  KIND    EXPIRES   TITLE
-q1        j1   main     choice  in 9 min  where to? (a, b)
+QUESTION  JOB  EXPIRES   KIND    SESSION  TITLE
+q1        j1   in 9 min  choice  main     where to? (a, b)
 "
         );
     }
@@ -239,7 +346,7 @@ q1        j1   main     choice  in 9 min  where to? (a, b)
     fn turn_is_its_question_answer_and_end() {
         let row = r#"{"job":"j1","state":"failed","accepted_at":"2026-11-21T18:00:00Z","text":"a\nb","messages":[{"message":0,"text":"so\u001b far","truncated":true}],"final":{"type":"error","code":"timeout","error":"too long"}}"#;
         assert_eq!(
-            turn(&serde_json::from_str(row).unwrap(), now()),
+            turn(&serde_json::from_str(row).unwrap(), now(), &Style::PLAIN),
             "\
 j1 failed, 1 h ago
 > a
@@ -252,8 +359,17 @@ failed (timeout): too long
         );
         let bare = r#"{"job":"j2","state":"completed","accepted_at":"2026-11-21T19:00:00Z","text":"hi","messages":[],"final":{"type":"message_end","text":"hello"}}"#;
         assert_eq!(
-            turn(&serde_json::from_str(bare).unwrap(), now()),
+            turn(&serde_json::from_str(bare).unwrap(), now(), &Style::PLAIN),
             "j2 completed, 0 s ago\n> hi\nhello\n\n"
+        );
+    }
+
+    #[test]
+    fn turn_with_its_events_shows_steers_and_tools() {
+        let row = r#"{"job":"j1","state":"completed","accepted_at":"2026-11-21T19:00:00Z","text":"hi","messages":[{"message":0,"text":"done"}],"events":[{"type":"running","job":"j1","attempt":1},{"type":"tool_start","job":"j1","tool_call_id":"c","name":"bash","input":{"command":"ls"},"read_only":false},{"type":"tool_end","job":"j1","tool_call_id":"c","ok":false,"output":"no","truncated":false,"duration_ms":1},{"type":"note","job":"j1","level":"info","code":"steered","text":"left"}],"final":{"type":"message_end","text":"done"}}"#;
+        assert_eq!(
+            turn(&serde_json::from_str(row).unwrap(), now(), &Style::PLAIN),
+            "j1 completed, 0 s ago\n> hi\n* bash {\"command\":\"ls\"}\n  failed: no\n>> left\ndone\n\n"
         );
     }
 }

@@ -1,37 +1,85 @@
-//! `sessions`, `history`, `model` and `compact`.
+//! `sessions`, `model` and `compact`.
 //!
 //! Owns what they ask for. Must not know how a row looks (`rows`).
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
-use agentd_protocol::rows::TurnRow;
-use agentd_protocol::work::{Compact, SessionNew, SetModel};
+use agentd_protocol::Line;
+use agentd_protocol::request::unix_ms;
+use agentd_protocol::rows::SessionPhase;
+use agentd_protocol::work::{Compact, SessionNew, SessionRename, SessionSearch, SetModel};
 
 use super::args::{
-    CompactArgs, HistoryArgs, ModelArgs, NewSessionArgs, SessionsArgs, SessionsCommand,
+    CloseSessionsArgs, CompactArgs, ModelArgs, NewSessionArgs, SearchArgs, SessionsArgs,
+    SessionsCommand,
 };
+use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, compose, output, rows, value};
+use super::{ask, compose, details, output, rows, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
-use agentd_client::sessions::{HistoryPages, Model, SessionPages};
+use agentd_client::sessions::{FoundPages, Model};
+use agentd_terminal::style::Style;
+
+/// Sessions that a list shows when nobody says how many.
+const LIMIT: usize = 50;
 
 pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
     match args.command {
-        None => list(&mut client, args.json).await,
-        Some(SessionsCommand::New(args)) => make(&mut client, args).await,
-        Some(SessionsCommand::Close(args)) => {
-            let closed = client.session_close(&args.session).await;
-            ask::print(closed, args.output.json, |name| {
-                format!("closed {}\n", output::safe(name))
+        None => {
+            let reading = ask::past(socket, args.past).await;
+            let mut client = match reading {
+                Ok(client) => client,
+                Err(exit) => return Ok(exit),
+            };
+            let exit = list(&mut client, &args).await;
+            client.close().await;
+            exit
+        }
+        Some(SessionsCommand::Show(args)) => {
+            let mut client = match ask::past(socket, args.past).await {
+                Ok(client) => client,
+                Err(exit) => return Ok(exit),
+            };
+            let exit = details::session(&mut client, &args.session, args.json).await;
+            client.close().await;
+            exit
+        }
+        Some(SessionsCommand::Search(args)) => {
+            let mut client = match ask::past(socket, args.past).await {
+                Ok(client) => client,
+                Err(exit) => return Ok(exit),
+            };
+            let exit = search(&mut client, args).await;
+            client.close().await;
+            exit
+        }
+        Some(command) => match ask::daemon(socket).await {
+            Ok(mut client) => change(&mut client, command).await,
+            Err(exit) => Ok(exit),
+        },
+    }
+}
+
+/// What only a daemon does.
+async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exit> {
+    match command {
+        SessionsCommand::New(args) => make(client, args).await,
+        SessionsCommand::Close(args) => close(client, args).await,
+        SessionsCommand::Rename(args) => {
+            let rename = SessionRename {
+                session: args.session,
+                to: args.to,
+            };
+            let renamed = client.session_rename(&rename).await;
+            ask::print(renamed, args.output.json, |(name, was)| {
+                let (name, was) = (output::safe(name), output::safe(was));
+                format!("{was} is called {name} now\n")
             })
         }
-        Some(SessionsCommand::Resume(args)) => {
+        SessionsCommand::Resume(args) => {
             let resumed = client.session_resume(&args.session).await;
             ask::print(resumed, args.output.json, |jobs| match jobs.as_slice() {
                 [] => "no turn was held\n".to_owned(),
@@ -41,29 +89,135 @@ pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::R
                 }
             })
         }
+        // These read what is stored.
+        SessionsCommand::Show(_) | SessionsCommand::Search(_) => Ok(Exit::Done),
     }
 }
 
-async fn list(client: &mut Client, json: bool) -> io::Result<Exit> {
-    let mut pages = SessionPages::default();
-    let mut found = Vec::new();
-    loop {
-        match pages.next(client).await {
-            Ok(Some(page)) if json => output::out_json(&page.line)?,
-            Ok(Some(page)) => found.extend(page.value),
-            Ok(None) => break,
-            Err(error) => return Ok(ask::tell(&error)),
-        }
-    }
-    if json {
+/// Those used last first.
+async fn list(client: &mut Client, args: &SessionsArgs) -> io::Result<Exit> {
+    let mut found = match client.session_list().await {
+        Ok(found) => found,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
+    found.retain(|row| args.agent.as_ref().is_none_or(|agent| row.agent == *agent));
+    // In the same second the one that was made last was used last, mostly.
+    found.reverse();
+    found.sort_by_cached_key(|row| std::cmp::Reverse(unix_ms(&row.last_active_at)));
+    let all = found.len();
+    let most = match args.json {
+        true => args.limit.unwrap_or(all),
+        false => args.limit.unwrap_or(LIMIT),
+    };
+    found.truncate(most);
+    if args.json {
+        let line = Line::SessionList {
+            ok: true,
+            sessions: found,
+            next: None,
+        };
+        output::out_json(line.body().as_json())?;
         return Ok(Exit::Done);
     }
     if found.is_empty() {
         output::out_line("no sessions")?;
     } else {
-        output::out(&rows::sessions(&found, value::now_ms()))?;
+        let style = Style::of_stdout();
+        output::out(&rows::sessions(&found, value::now_ms(), &style))?;
+    }
+    if all > found.len() {
+        output::note(&format!(
+            "these are {} of {all}: see more with a larger `--limit`",
+            found.len()
+        ));
     }
     Ok(Exit::Done)
+}
+
+async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
+    let mut pages = FoundPages::new(SessionSearch {
+        words: args.words,
+        session: args.session,
+        limit: Some(args.limit),
+        before: None,
+    });
+    let mut found = Vec::new();
+    let mut busy = Busy::begin();
+    loop {
+        let page = busy.during("looking through what was said", pages.next(client));
+        match page.await {
+            Ok(Some(page)) if args.json => output::out_json(&page.line)?,
+            Ok(Some(page)) => found.extend(page.value),
+            Ok(None) => break,
+            Err(error) => {
+                drop(busy);
+                return Ok(ask::tell(&error));
+            }
+        }
+    }
+    drop(busy);
+    if args.json {
+        return Ok(Exit::Done);
+    }
+    if found.is_empty() {
+        output::out_line("found nothing")?;
+        return Ok(Exit::Done);
+    }
+    let style = Style::of_stdout();
+    output::out(&rows::found(&found, value::now_ms(), &style))?;
+    if pages.has_more() {
+        let limit = args.limit;
+        output::note(&format!(
+            "there may be more than {limit}: see them with a larger `--limit`"
+        ));
+    }
+    Ok(Exit::Done)
+}
+
+/// Each by itself: one that can't be closed keeps no other.
+async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit> {
+    let names = match args.idle {
+        None => args.sessions,
+        Some(idle) => match idle_for(client, idle, args.agent.as_deref()).await {
+            Ok(names) => names,
+            Err(error) => return Ok(ask::tell(&error)),
+        },
+    };
+    if names.is_empty() && !args.json {
+        output::out_line("no session is that idle")?;
+    }
+    let mut worst = Exit::Done;
+    for name in &names {
+        let closed = client.session_close(name).await;
+        let exit = ask::print(closed, args.json, |name| {
+            format!("closed {}\n", output::safe(name))
+        })?;
+        match exit {
+            Exit::Done => {}
+            // Nobody is there for the others, either.
+            Exit::Unreachable | Exit::Unknown => return Ok(exit),
+            exit => worst = exit,
+        }
+    }
+    Ok(worst)
+}
+
+/// Sessions that have nothing to do, and had nothing for so long.
+async fn idle_for(
+    client: &mut Client,
+    idle: Duration,
+    agent: Option<&str>,
+) -> Result<Vec<String>, RequestError> {
+    let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+    let before = value::now_ms().saturating_sub(idle);
+    let mut all = client.session_list().await?;
+    all.retain(|row| {
+        let used = unix_ms(&row.last_active_at);
+        row.state == SessionPhase::Idle
+            && used.is_some_and(|used| used <= before)
+            && agent.is_none_or(|agent| row.agent == agent)
+    });
+    Ok(all.into_iter().map(|row| row.session).collect())
 }
 
 async fn make(client: &mut Client, args: NewSessionArgs) -> io::Result<Exit> {
@@ -83,54 +237,6 @@ async fn make(client: &mut Client, args: NewSessionArgs) -> io::Result<Exit> {
     ask::print(client.session_new(&new).await, args.json, |made| {
         format!("{}\n", output::safe(&made.session))
     })
-}
-
-pub(super) async fn history(args: HistoryArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
-    let mut pages = HistoryPages::new(&args.session, args.job);
-    let mut some = false;
-    loop {
-        let page = match pages.next(&mut client).await {
-            Ok(Some(page)) => page,
-            Ok(None) => break,
-            Err(error) => return Ok(ask::tell(&error)),
-        };
-        if args.json {
-            output::out_json(&page.line)?;
-            continue;
-        }
-        for mut turn in page.value {
-            some = true;
-            if args.full
-                && let Err(error) = complete(&mut client, &args.session, &mut turn).await
-            {
-                return Ok(ask::tell(&error));
-            }
-            output::out(&rows::turn(&turn, value::now_ms()))?;
-        }
-    }
-    if !some && !args.json {
-        output::out_line("no turns")?;
-    }
-    Ok(Exit::Done)
-}
-
-/// Replaces what is cut short by the whole message.
-async fn complete(
-    client: &mut Client,
-    session: &str,
-    turn: &mut TurnRow,
-) -> Result<(), RequestError> {
-    for message in turn.messages.iter_mut().filter(|one| one.truncated) {
-        message.text = client
-            .whole_message(session, turn.job, message.message)
-            .await?;
-        message.truncated = false;
-    }
-    Ok(())
 }
 
 pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<Exit> {

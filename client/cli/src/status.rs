@@ -21,6 +21,7 @@ use agentd_client::health::{self, Healthy, Unwell};
 use agentd_client::metrics;
 use agentd_client::places::Environment;
 use agentd_client::ssh::Target;
+use agentd_terminal::style::Style;
 
 /// Between two looks of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
@@ -131,7 +132,7 @@ fn show(args: &StatusArgs, looked: Result<Healthy, Unwell>) -> io::Result<Exit> 
     } else if args.rpc {
         output::out(&render::status_rpc(&answer))?;
     } else {
-        output::out(&render::status(&answer))?;
+        output::out(&render::status(&answer, &Style::of_stdout()))?;
     }
     Ok(if args.rpc && !answer.rpc.live {
         Exit::Failed

@@ -11,9 +11,11 @@ use serde_json::json;
 use super::args::{UsageArgs, UsageBy};
 use super::exit::Exit;
 use super::output::safe;
+use super::value::took;
 use super::{ask, output};
 use agentd_client::usage::{By, NamedSum, Sum};
-use agentd_terminal::table::table;
+use agentd_terminal::style::{Style, Tone};
+use agentd_terminal::table::{Cell, Column, table, wrapped};
 
 /// Characters of the longest bar.
 const BAR: u64 = 20;
@@ -21,11 +23,13 @@ const BAR: u64 = 20;
 type Sums = Vec<(Option<String>, Sum)>;
 
 pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
+    let mut client = match ask::past(socket, args.past).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let (total, by) = match client.usage_sums(args.since, by(args.by)).await {
+    let asked = client.usage_sums(args.since, by(args.by)).await;
+    client.close().await;
+    let (total, by) = match asked {
         Ok(sums) => sums,
         Err(error) => return Ok(ask::tell(&error)),
     };
@@ -35,7 +39,7 @@ pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<
     } else if args.csv {
         output::out(&as_csv(&by, args.by)?)?;
     } else {
-        output::out(&as_text(&total, &by, args.by))?;
+        output::out(&as_text(&total, &by, args.by, &Style::of_stdout()))?;
     }
     Ok(Exit::Done)
 }
@@ -131,18 +135,19 @@ fn no_formula(name: &str) -> String {
     }
 }
 
-fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
+fn as_text(total: &Sum, by: &Sums, how: UsageBy, style: &Style) -> String {
     if total.turns == 0 {
         return "no turn has ended\n".to_owned();
     }
-    let mut text = format!(
-        "{}, {} failed, {} tokens in, {} out, {}\n",
+    let head = format!(
+        "{}, {} failed, {} tokens in, {} out, {}",
         output::counted(total.turns, "turn"),
         total.failed,
         short(total.input_tokens),
         short(total.output_tokens),
         cost(total),
     );
+    let mut text = String::new();
     let answered = total.local + total.hosted;
     if answered == 0 {
         text.push_str("served by local models: not known of any turn");
@@ -163,46 +168,53 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy) -> String {
             let _ = write!(text, "; {rest} more had no model, or none that is known");
         }
     }
-    text.push_str("\n\n");
+    let (head, text) = (wrapped(&head, "  ", style), wrapped(&text, "  ", style));
+    let mut text = format!("{}\n{text}\n\n", style.paint(Tone::Head, &head));
     let most = by.iter().map(|(_, sum)| sum.turns).max().unwrap_or(1);
     let head = word(how).to_uppercase();
-    let rows: Vec<Vec<String>> = by
+    let rows: Vec<Vec<Cell>> = by
         .iter()
         .map(|(name, sum)| {
             vec![
-                safe(name.as_deref().unwrap_or("(not told)")).into_owned(),
-                sum.turns.to_string(),
-                sum.failed.to_string(),
-                short(sum.input_tokens),
-                short(sum.output_tokens),
-                cost(sum),
-                format!("{} ms", sum.mean_ms),
-                format!("{} ms", sum.p95_ms),
-                percent(sum.local, sum.local + sum.hosted),
-                bar(sum.turns, most),
+                name.as_deref().unwrap_or("(not told)").into(),
+                sum.turns.to_string().into(),
+                failed(sum.failed),
+                cost(sum).into(),
+                short(sum.input_tokens).into(),
+                short(sum.output_tokens).into(),
+                took(sum.mean_ms).into(),
+                took(sum.p95_ms).into(),
+                percent(sum.local, sum.local + sum.hosted).into(),
+                bar(sum.turns, most, style).into(),
             ]
         })
         .collect();
-    let head = [
-        head.as_str(),
-        "TURNS",
-        "FAILED",
-        "IN",
-        "OUT",
-        "COST",
-        "MEAN",
-        "P95",
-        "LOCAL",
-        "",
+    let columns = [
+        Column::cut(&head, 10).that_stays(),
+        Column::new("TURNS").that_stays(),
+        Column::new("FAILED"),
+        Column::new("COST"),
+        Column::new("IN"),
+        Column::new("OUT"),
+        Column::new("MEAN"),
+        Column::new("P95"),
+        Column::new("LOCAL"),
+        Column::new(""),
     ];
-    text.push_str(&table(&head, &rows));
+    text.push_str(&table(&columns, &rows, style));
     text
 }
 
+fn failed(count: u64) -> Cell {
+    let tone = if count > 0 { Tone::Bad } else { Tone::Plain };
+    Cell::toned(count.to_string(), tone)
+}
+
 /// At least one sign for anything at all.
-fn bar(turns: u64, most: u64) -> String {
+fn bar(turns: u64, most: u64, style: &Style) -> String {
     let length = (turns * BAR).div_ceil(most.max(1));
-    "█".repeat(usize::try_from(length).unwrap_or_default())
+    let sign = if style.unicode { "█" } else { "#" };
+    sign.repeat(usize::try_from(length).unwrap_or_default())
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -271,8 +283,8 @@ mod tests {
 
     #[test]
     fn bars_and_shares_are_of_the_whole() {
-        assert_eq!(bar(10, 10).chars().count(), 20);
-        assert_eq!(bar(1, 1000).chars().count(), 1);
+        assert_eq!(bar(10, 10, &Style::PLAIN).chars().count(), 20);
+        assert_eq!(bar(1, 1000, &Style::PLAIN).chars().count(), 1);
         assert_eq!(
             [percent(1, 3), percent(0, 0), percent(u64::MAX, u64::MAX)],
             ["33 %", "-", "100 %"]

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use agentd_base::duration;
 use agentd_protocol::JobId;
 use agentd_protocol::request::unix_ms;
+use agentd_protocol::spoken;
 
 const DAY: u64 = 86_400;
 
@@ -156,6 +157,11 @@ fn short(ms: u64) -> String {
         seconds @ 3_600..DAY => format!("{} h", seconds / 3_600),
         seconds => format!("{} d", seconds / DAY),
     }
+}
+
+/// How long something took, as people say it.
+pub(super) fn took(ms: u64) -> String {
+    spoken::span(Duration::from_millis(ms))
 }
 
 /// Seconds since 1970 as RFC 3339, by the usual arithmetic of years that begin in March.

@@ -13,11 +13,12 @@ use agentd_protocol::webhook::{DeliveryRow, DeliveryState, EndpointRow, Webhooks
 use super::args::{DeliveryArg, ReplayWebhookArgs, WebhookArgs, WebhookCommand, WebhookListArgs};
 use super::exit::Exit;
 use super::output::safe;
-use super::{agents, ask, output};
+use super::{agents, ask, output, value};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::Client;
 use agentd_client::webhooks::DeliveryPages;
-use agentd_terminal::table::table;
+use agentd_terminal::style::{Style, Tone};
+use agentd_terminal::table::{Cell, Column, table};
 
 /// An attempt takes 15 s at most, and may have to wait for others.
 const TRY_WITHIN: Duration = Duration::from_secs(30);
@@ -77,7 +78,8 @@ async fn list(args: WebhookListArgs, socket: Option<&Path>) -> io::Result<Exit> 
         }
     }
     if !args.json {
-        output::out(&as_text(&endpoints, &deliveries))?;
+        let style = Style::of_stdout();
+        output::out(&as_text(&endpoints, &deliveries, value::now_ms(), &style))?;
     }
     if let Some(before) = pages.next_before().filter(|_| !args.json) {
         output::note(&format!(
@@ -87,17 +89,34 @@ async fn list(args: WebhookListArgs, socket: Option<&Path>) -> io::Result<Exit> 
     Ok(Exit::Done)
 }
 
-fn as_text(endpoints: &[EndpointRow], deliveries: &[DeliveryRow]) -> String {
+fn as_text(
+    endpoints: &[EndpointRow],
+    deliveries: &[DeliveryRow],
+    now: i64,
+    style: &Style,
+) -> String {
     if endpoints.is_empty() && deliveries.is_empty() {
         return "no endpoint is configured: `agentctl webhook add URL`\n".to_owned();
     }
     let mut text = String::new();
     let rows: Vec<_> = endpoints.iter().map(endpoint).collect();
-    text.push_str(&table(&["endpoint", "network", "secrets"], &rows));
+    let columns = [
+        Column::cut("ENDPOINT", 16).that_stays(),
+        Column::new("NETWORK"),
+        Column::new("SECRETS"),
+    ];
+    text.push_str(&table(&columns, &rows, style));
     if !deliveries.is_empty() {
-        let head = ["delivery", "job", "state", "attempts", "next", "url"];
-        let rows: Vec<_> = deliveries.iter().map(delivery).collect();
-        let _ = write!(text, "\n{}", table(&head, &rows));
+        let columns = [
+            Column::new("DELIVERY").that_stays(),
+            Column::new("STATE").that_stays(),
+            Column::new("JOB"),
+            Column::new("NEXT"),
+            Column::new("ATTEMPTS"),
+            Column::cut("URL", 16),
+        ];
+        let rows: Vec<_> = deliveries.iter().map(|row| delivery(row, now)).collect();
+        let _ = write!(text, "\n{}", table(&columns, &rows, style));
         for row in deliveries {
             if let Some(error) = row
                 .error
@@ -111,19 +130,30 @@ fn as_text(endpoints: &[EndpointRow], deliveries: &[DeliveryRow]) -> String {
     text
 }
 
-fn endpoint(row: &EndpointRow) -> Vec<String> {
+fn endpoint(row: &EndpointRow) -> Vec<Cell> {
     let network = if row.allow_private { "any" } else { "public" };
-    vec![row.url.clone(), network.to_owned(), row.secrets.to_string()]
+    vec![
+        row.url.as_str().into(),
+        network.into(),
+        row.secrets.to_string().into(),
+    ]
 }
 
-fn delivery(row: &DeliveryRow) -> Vec<String> {
+fn delivery(row: &DeliveryRow, now: i64) -> Vec<Cell> {
+    let tone = match row.state {
+        DeliveryState::Pending => Tone::Waits,
+        DeliveryState::Delivered => Tone::Good,
+        DeliveryState::Dead => Tone::Bad,
+    };
+    let next = row.next_at.as_deref();
     vec![
-        row.webhook.clone(),
-        row.job.map_or("-".to_owned(), |job| job.to_string()),
-        row.state.name().to_owned(),
-        row.attempts.to_string(),
-        row.next_at.clone().unwrap_or_else(|| "-".to_owned()),
-        row.url.clone(),
+        row.webhook.as_str().into(),
+        Cell::toned(row.state.name(), tone),
+        row.job.map_or("-".to_owned(), |job| job.to_string()).into(),
+        next.map_or_else(|| "-".to_owned(), |at| value::relative(at, now))
+            .into(),
+        row.attempts.to_string().into(),
+        row.url.as_str().into(),
     ]
 }
 

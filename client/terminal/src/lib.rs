@@ -4,4 +4,5 @@
 
 pub mod output;
 pub mod question;
+pub mod style;
 pub mod table;

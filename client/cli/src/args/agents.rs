@@ -13,6 +13,9 @@ pub struct AgentsArgs {
     /// What about them; without, list them.
     #[command(subcommand)]
     pub command: Option<AgentsCommand>,
+    /// Those that are not installed, too, and why nobody can be asked there
+    #[arg(long)]
+    pub all: bool,
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,

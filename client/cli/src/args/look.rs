@@ -3,7 +3,36 @@
 use std::time::Duration;
 
 use agentd_protocol::JobId;
+use agentd_terminal::style::Colours;
 use clap::{Args, ValueEnum};
+
+/// `--color`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum ColorArg {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<ColorArg> for Colours {
+    fn from(color: ColorArg) -> Self {
+        match color {
+            ColorArg::Auto => Self::Auto,
+            ColorArg::Always => Self::Always,
+            ColorArg::Never => Self::Never,
+        }
+    }
+}
+
+// What is stored can be read without a daemon.
+#[derive(Args, Clone, Copy, Default, Debug)]
+pub struct PastArgs {
+    /// Fail rather than read the store without the daemon
+    #[arg(long)]
+    pub no_fallback: bool,
+}
 
 // `status`.
 #[derive(Args, Clone, Debug)]
@@ -60,6 +89,9 @@ pub struct UsageArgs {
     /// One line for each sum, with a head
     #[arg(long)]
     pub csv: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }
 
 /// `--by`.

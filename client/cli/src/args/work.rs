@@ -10,6 +10,7 @@ use agentd_protocol::work::JobPhase;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::JsonArgs;
+use super::look::PastArgs;
 use super::turn::{HowArgs, WhoArgs};
 use crate::value;
 
@@ -56,6 +57,12 @@ pub struct CollectArgs {
 // `jobs`.
 #[derive(Args, Clone, Debug)]
 pub struct JobsArgs {
+    /// All about this one
+    #[arg(value_name = "JOB", conflicts_with_all = ["session", "agent", "state", "label", "parent", "since", "limit"])]
+    pub job: Option<JobId>,
+    /// Only of this agent
+    #[arg(long, short, value_name = "NAME")]
+    pub agent: Option<String>,
     /// Only of this session
     #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
@@ -71,12 +78,15 @@ pub struct JobsArgs {
     /// Only those no older than this: 90s, 30m, 2h, 7d
     #[arg(long, value_name = "SPAN", value_parser = value::span)]
     pub since: Option<Duration>,
-    /// At most so many
+    /// At most so many, the newest ones
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
     pub limit: usize,
-    /// Print the protocol's own lines, one for each page
+    /// Print the protocol's own lines, one for each page; of one job an object
     #[arg(long, short)]
     pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }
 
 /// `--state`.
@@ -130,9 +140,18 @@ pub struct SessionsArgs {
     /// What about them; without, list them.
     #[command(subcommand)]
     pub command: Option<SessionsCommand>,
-    /// Print the protocol's own lines, one for each page
+    /// Only of this agent
+    #[arg(long, short, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// At most so many, those used last; 50 when not given, with --json all
+    #[arg(long, short = 'n', value_name = "COUNT")]
+    pub limit: Option<usize>,
+    /// Print one line as the protocol has it
     #[arg(long, short)]
     pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }
 
 // What about sessions.
@@ -141,9 +160,33 @@ pub enum SessionsCommand {
     /// Make a session without a turn
     #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
     New(NewSessionArgs),
-    /// End a session's process and forget the session
-    #[command(after_help = "Examples:\n  agentctl sessions close main")]
-    Close(SessionArgs),
+    /// All about one session
+    #[command(after_help = "Examples:\n  agentctl sessions show main")]
+    Show(ShowSessionArgs),
+    /// Look for words in prompts and answers, newest first
+    #[command(after_help = "\
+Examples:
+  agentctl sessions search failing test
+  agentctl sessions search --session main \"two words in a row\"
+
+All words have to be in the prompt or in the answer of one turn; small and capital letters are the
+same.")]
+    Search(SearchArgs),
+    /// Give a session another name
+    #[command(after_help = "\
+Examples:
+  agentctl sessions rename s41 parser
+
+Only while none of its turns runs or waits. Its process ends, and comes again with its next turn.")]
+    Rename(RenameSessionArgs),
+    /// End the processes of sessions and forget the sessions
+    #[command(after_help = "\
+Examples:
+  agentctl sessions close main
+  agentctl sessions close --idle 7d
+
+Their jobs stay in `agentctl jobs`.")]
+    Close(CloseSessionsArgs),
     /// Run the turns that wait because one before them was interrupted
     #[command(after_help = "Examples:\n  agentctl sessions resume main")]
     Resume(SessionArgs),
@@ -180,21 +223,92 @@ pub struct SessionArgs {
     pub output: JsonArgs,
 }
 
+// `sessions show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowSessionArgs {
+    /// Which
+    #[arg(value_name = "NAME")]
+    pub session: String,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
+}
+
+// `sessions search`.
+#[derive(Args, Clone, Debug)]
+pub struct SearchArgs {
+    /// What to look for
+    #[arg(value_name = "WORDS", required = true)]
+    pub words: Vec<String>,
+    /// Only in this session
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// At most so many turns, the newest ones
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub limit: usize,
+    /// Print the protocol's own lines, one for each page
+    #[arg(long)]
+    pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
+}
+
+// `sessions rename`.
+#[derive(Args, Clone, Debug)]
+pub struct RenameSessionArgs {
+    /// Which
+    #[arg(value_name = "NAME")]
+    pub session: String,
+    /// What it is called from now on
+    #[arg(value_name = "NEW")]
+    pub to: String,
+    /// How to print it.
+    #[command(flatten)]
+    pub output: JsonArgs,
+}
+
+// `sessions close`.
+#[derive(Args, Clone, Debug)]
+pub struct CloseSessionsArgs {
+    /// Which
+    #[arg(value_name = "NAME", required_unless_present = "idle")]
+    pub sessions: Vec<String>,
+    /// All that were last used so long ago and have nothing to do: 12h, 7d
+    #[arg(long, value_name = "SPAN", value_parser = value::span, conflicts_with = "sessions")]
+    pub idle: Option<Duration>,
+    /// With --idle: only of this agent
+    #[arg(long, value_name = "NAME", requires = "idle")]
+    pub agent: Option<String>,
+    /// Print the protocol's own lines, one for each session
+    #[arg(long)]
+    pub json: bool,
+}
+
 // `history`.
 #[derive(Args, Clone, Debug)]
 pub struct HistoryArgs {
-    /// Which
+    /// Which; without, the one with the newest turn
     #[arg(value_name = "SESSION")]
-    pub session: String,
+    pub session: Option<String>,
     /// Only this turn
     #[arg(long, value_name = "JOB")]
     pub job: Option<JobId>,
-    /// Long messages from their first byte to their last
+    /// Only the last turns, so many; 1 when not said
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "1", conflicts_with = "job")]
+    pub last: Option<String>,
+    /// With what the agent's tools did and what it was told meanwhile; and long messages whole
     #[arg(long, conflicts_with = "json")]
     pub full: bool,
     /// Print the protocol's own lines, one for each page
     #[arg(long, short)]
     pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }
 
 // `questions`.
@@ -321,4 +435,7 @@ pub struct ExportArgs {
     /// A file that is not there yet, instead of standard output
     #[arg(long, short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }

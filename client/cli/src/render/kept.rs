@@ -1,41 +1,38 @@
 //! What `status` says of spares and of the configuration.
 //!
-//! Owns these lines; a line that isn't there is nothing. Must not know the others.
+//! Owns these facts; one that isn't there is nothing. Must not know the others.
+
+use std::fmt::Write as _;
 
 use agentd_protocol::line::StatusAnswer;
 
 use super::{safe, size};
 
-/// Spares that nobody configured, with a newline before them.
-pub(super) fn spares(answer: &StatusAnswer) -> String {
-    let Some(spares) = &answer.spares else {
-        return String::new();
-    };
+/// Spares that nobody configured.
+pub(super) fn spares(answer: &StatusAnswer) -> Option<String> {
+    let spares = answer.spares.as_ref()?;
     let (some, memory) = (spares.processes, spares.memory);
     match &spares.held {
-        None if some == 0 => String::new(),
-        None => format!(
-            "\nspares   {some}, {} of {}",
+        None if some == 0 => None,
+        None => Some(format!(
+            "{some}, {} of {}",
             size(memory.bytes),
             size(memory.limit)
-        ),
-        Some(why) => format!("\nspares   {some}; {}", safe(why)),
+        )),
+        Some(why) => Some(format!("{some}; {}", safe(why))),
     }
 }
 
-/// Which configuration counts, where that isn't simply the newest, with a newline before it.
-pub(super) fn config(answer: &StatusAnswer) -> String {
-    let Some(config) = &answer.daemon.config else {
-        return String::new();
-    };
-    let since = safe(&config.since);
-    let mut shown = format!("\nconfig   as read at {since}");
+/// Which configuration counts, where that isn't simply the newest.
+pub(super) fn config(answer: &StatusAnswer) -> Option<String> {
+    let config = answer.daemon.config.as_ref()?;
+    let mut shown = format!("as read at {}", safe(&config.since));
     if let Some(why) = &config.refused {
-        shown.push_str(&format!("; the newest does not count: {}", safe(why)));
+        let _infallible = write!(shown, "; the newest does not count: {}", safe(why));
     }
     if !config.needs_restart.is_empty() {
         let keys = config.needs_restart.join("`, `");
-        shown.push_str(&format!("; `{}` needs a restart", safe(&keys)));
+        let _infallible = write!(shown, "; `{}` needs a restart", safe(&keys));
     }
-    shown
+    Some(shown)
 }

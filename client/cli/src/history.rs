@@ -1,0 +1,163 @@
+//! `history`: what was said in a session.
+//!
+//! Owns which turns are meant. Must not know how one looks (`rows`).
+
+use std::io;
+use std::path::Path;
+
+use agentd_protocol::JobId;
+use agentd_protocol::rows::TurnRow;
+use agentd_protocol::work::Jobs;
+
+use super::args::HistoryArgs;
+use super::exit::Exit;
+use super::{ask, output, rows, value};
+use agentd_client::asked::RequestError;
+use agentd_client::client::Client;
+use agentd_client::sessions::HistoryPages;
+use agentd_terminal::style::Style;
+
+/// Which turns are shown.
+struct Meant {
+    session: Option<String>,
+    last: Option<usize>,
+}
+
+pub(super) async fn history(args: HistoryArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let meant = match meant(&args) {
+        Ok(meant) => meant,
+        Err(why) => {
+            output::error(&why, None);
+            return Ok(Exit::Usage);
+        }
+    };
+    let mut client = match ask::past(socket, args.past).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let exit = show(&mut client, &args, meant).await;
+    client.close().await;
+    exit
+}
+
+/// `--last main` is the last turn of `main`: what follows the option may be its number, or not.
+fn meant(args: &HistoryArgs) -> Result<Meant, String> {
+    let session = args.session.clone();
+    let Some(last) = &args.last else {
+        return Ok(Meant {
+            session,
+            last: None,
+        });
+    };
+    match (last.parse(), session) {
+        (Ok(0), _) => Err("`--last` is 0, expected at least 1".to_owned()),
+        (Ok(last), session) => Ok(Meant {
+            session,
+            last: Some(last),
+        }),
+        (Err(_), None) => Ok(Meant {
+            session: Some(last.clone()),
+            last: Some(1),
+        }),
+        (Err(_), Some(_)) => Err(format!(
+            "`--last` is `{}`, expected a number of turns",
+            output::safe(last)
+        )),
+    }
+}
+
+async fn show(client: &mut Client, args: &HistoryArgs, meant: Meant) -> io::Result<Exit> {
+    let session = match meant.session {
+        Some(session) => session,
+        None => match newest(client, args.job).await {
+            Ok(Some(session)) => session,
+            Ok(None) => {
+                output::out_line("no turns")?;
+                return Ok(Exit::Done);
+            }
+            Err(error) => return Ok(ask::tell(&error)),
+        },
+    };
+    let mut pages = HistoryPages::new(&session, args.job);
+    if args.full {
+        pages = pages.with_events();
+    }
+    if let Some(last) = meant.last {
+        match before_last(client, &session, last).await {
+            Ok(Some(before)) => pages = pages.after(before),
+            Ok(None) => {}
+            Err(error) => return Ok(ask::tell(&error)),
+        }
+    }
+    let mut some = false;
+    loop {
+        let page = match pages.next(client).await {
+            Ok(Some(page)) => page,
+            Ok(None) => break,
+            Err(error) => return Ok(ask::tell(&error)),
+        };
+        if args.json {
+            output::out_json(&page.line)?;
+            continue;
+        }
+        for mut turn in page.value {
+            some = true;
+            if args.full
+                && let Err(error) = complete(client, &session, &mut turn).await
+            {
+                return Ok(ask::tell(&error));
+            }
+            let style = Style::of_stdout();
+            output::out(&rows::turn(&turn, value::now_ms(), &style))?;
+        }
+    }
+    if !some && !args.json {
+        output::out_line("no turns")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The session of a job, or of the newest one.
+async fn newest(client: &mut Client, job: Option<JobId>) -> Result<Option<String>, RequestError> {
+    let row = match job {
+        Some(job) => client.job(job).await?,
+        None => {
+            let one = Jobs {
+                limit: Some(1),
+                ..Jobs::default()
+            };
+            client.jobs(one).await?.pop()
+        }
+    };
+    Ok(row.map(|row| row.session))
+}
+
+/// The turn before the last ones of a session; none if these are all.
+async fn before_last(
+    client: &mut Client,
+    session: &str,
+    last: usize,
+) -> Result<Option<JobId>, RequestError> {
+    let newest = Jobs {
+        session: Some(session.to_owned()),
+        limit: Some(last.saturating_add(1)),
+        ..Jobs::default()
+    };
+    let turns = client.jobs(newest).await?;
+    Ok(turns.get(last).map(|row| row.job))
+}
+
+/// Replaces what is cut short by the whole message.
+async fn complete(
+    client: &mut Client,
+    session: &str,
+    turn: &mut TurnRow,
+) -> Result<(), RequestError> {
+    for message in turn.messages.iter_mut().filter(|one| one.truncated) {
+        message.text = client
+            .whole_message(session, turn.job, message.message)
+            .await?;
+        message.truncated = false;
+    }
+    Ok(())
+}
