@@ -18,7 +18,8 @@ use super::exit::{self, Exit};
 use super::{ask, outcome, output, render, turn};
 use agentd_client::key;
 use agentd_client::wire::Nothing;
-use agentd_terminal::table::table;
+use agentd_terminal::style::Style;
+use agentd_terminal::table::{Cell, Column, table};
 
 /// Answered by any model in a word, without a tool.
 const PROMPT: &str = "Use no tools. Answer with one word: ready";
@@ -59,7 +60,7 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
             "own": times.own, "first": times.first, "second": times.second});
         output::out_json(&told.to_string())?;
     } else {
-        output::out(&shown(&times))?;
+        output::out(&shown(&times, &Style::of_stdout()))?;
     }
     Ok(Exit::Done)
 }
@@ -257,13 +258,14 @@ fn ms(took: Duration) -> f64 {
     took.as_secs_f64() * 1000.0
 }
 
-fn shown(times: &Times) -> String {
+fn shown(times: &Times, style: &Style) -> String {
+    let dash = style.dash();
     let rows = [
         ("its own one-shot command", &times.own),
         ("agentd, first turn of a session", &times.first),
         ("agentd, second turn", &times.second),
     ];
-    let rows: Vec<Vec<String>> = rows
+    let rows: Vec<Vec<Cell>> = rows
         .iter()
         .filter_map(|(what, times)| {
             Some(row(
@@ -271,10 +273,18 @@ fn shown(times: &Times) -> String {
                 times,
                 median(times)?,
                 median(&times_of_own(&rows)),
+                dash,
             ))
         })
         .collect();
-    table(&["", "MEDIAN", "MIN – MAX", "OF ITS OWN"], &rows)
+    let range = format!("MIN {dash} MAX");
+    let columns = [
+        Column::cut("", 12).that_stays(),
+        Column::new("MEDIAN").that_stays(),
+        Column::new(&range),
+        Column::new("OF ITS OWN"),
+    ];
+    table(&columns, &rows, style)
 }
 
 fn times_of_own(rows: &[(&str, &Vec<f64>)]) -> Vec<f64> {
@@ -283,18 +293,19 @@ fn times_of_own(rows: &[(&str, &Vec<f64>)]) -> Vec<f64> {
         .unwrap_or_default()
 }
 
-fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>) -> Vec<String> {
+fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>, dash: &str) -> Vec<Cell> {
     let seconds = |ms: f64| format!("{:.2} s", ms / 1000.0);
     let least = times.iter().copied().fold(f64::INFINITY, f64::min);
     let most = times.iter().copied().fold(0.0, f64::max);
     vec![
-        what.to_owned(),
-        seconds(middle),
-        format!("{} – {}", seconds(least), seconds(most)),
+        what.into(),
+        seconds(middle).into(),
+        format!("{} {dash} {}", seconds(least), seconds(most)).into(),
         own.map_or_else(
             || "-".to_owned(),
             |own| format!("{:.0} %", middle / own * 100.0),
-        ),
+        )
+        .into(),
     ]
 }
 
@@ -317,7 +328,7 @@ mod tests {
             first: vec![400.0, 500.0],
             second: vec![100.0],
         };
-        let shown = shown(&times);
+        let shown = shown(&times, &Style::PLAIN);
         let lines: Vec<&str> = shown.lines().collect();
         assert!(
             lines[1].contains("1.00 s  0.90 s – 1.20 s  100 %"),
@@ -340,7 +351,7 @@ mod tests {
             second: vec![100.0],
             ..Times::default()
         };
-        let shown = shown(&times);
+        let shown = shown(&times, &Style::PLAIN);
         assert_eq!(shown.lines().count(), 3, "{shown}");
         assert!(!shown.contains('%'), "{shown}");
     }

@@ -135,6 +135,12 @@ impl Style {
         }
     }
 
+    /// What stands between two ends of a range.
+    #[must_use]
+    pub const fn dash(&self) -> &'static str {
+        if self.unicode { "–" } else { "-" }
+    }
+
     /// What stands for the rest of something.
     #[must_use]
     pub const fn ellipsis(&self) -> &'static str {
