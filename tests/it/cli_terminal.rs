@@ -180,7 +180,8 @@ fn terminal_shows_how_far_collected_jobs_are() {
 
 #[test]
 fn terminal_has_no_log_of_a_run_alone() {
-    let place = Place::new(&Daemon::config(""));
+    // Else it is asked on the terminal whether a daemon shall be started.
+    let place = Place::new(&Daemon::config("[client]\nstart = \"never\"\n"));
     let args = ["send", "--agent", "chaos", "chaos:exit 3"];
     let (terminal, mut child) = at_terminal(&place, &args);
     assert_eq!(ended(&mut child).0, Some(1));
