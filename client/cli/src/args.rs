@@ -142,7 +142,7 @@ Examples:
   agentctl agent --message \"hi\" --thinking low --session main
   agentctl agent --message \"hi\" --json | jq -r .payloads[0].text")]
     Agent(AgentArgs),
-    /// How the daemon is and what its workers do
+    /// Show the daemon, its workers and its queue
     #[command(after_help = "\
 Examples:
   agentctl status
@@ -152,7 +152,7 @@ Examples:
 Answers within a second. With --rpc: exit 0 when a worker lives, 1 when none does.
 Exit 69 without a daemon, 70 when it does not answer, 71 when it was stopped (SIGSTOP)")]
     Status(StatusArgs),
-    /// Look for what is wrong with this installation, and say what to do about it
+    /// Check this installation, and say how to fix what is wrong
     #[command(after_help = "\
 Examples:
   agentctl doctor
@@ -161,7 +161,7 @@ Examples:
 
 Exit codes: 0 nothing is wrong, 1 something is")]
     Doctor(DoctorArgs),
-    /// What the daemon logged: from the journal, or from its file where there is none
+    /// Show the daemon's log: from the journal, or from its file where there is none
     #[command(after_help = "\
 Examples:
   agentctl logs -f
@@ -170,7 +170,7 @@ Examples:
 
 Prompts, answers and keys are never logged; `agentctl history` shows what was said")]
     Logs(LogsArgs),
-    /// How much the daemon logs, until it starts again
+    /// Change how much the daemon logs, until it restarts
     #[command(after_help = "\
 Examples:
   agentctl log-level
@@ -185,7 +185,7 @@ Examples:
 
 Without a daemon it prints `agentd_up 0`; exit codes as `status`")]
     Metrics,
-    /// Which agents there are and whether each is usable; add, remove or test one
+    /// List agents and whether each is usable; add, remove or test one
     #[command(after_help = "\
 Examples:
   agentctl agents
@@ -203,7 +203,7 @@ Examples:
 It runs real turns, which cost what they cost. An agent that has no one-shot command, or none that
 is known, is measured by agentd alone")]
     Bench(BenchArgs),
-    /// Who serves models to the built-in agent: store a key, add a server, try one
+    /// Manage who serves models to the built-in agent: store a key, add a server, try one
     #[command(
         disable_help_flag = true,
         after_help = "\
@@ -215,7 +215,7 @@ Examples:
 The built-in agent's own program, timmy, does it: `agentctl provider --help` asks it"
     )]
     Provider(PassedArgs),
-    /// Which models the built-in agent asks, in which order, and how they are
+    /// Manage which models the built-in agent asks, and in which order; show how they are
     #[command(
         disable_help_flag = true,
         after_help = "\
@@ -254,7 +254,7 @@ Examples:
 
 Exit codes: 0 all is done, 1 a job failed, 124 some are not done yet")]
     Collect(CollectArgs),
-    /// Which jobs there are, newest first; or all about one
+    /// List jobs, newest first; or show all about one
     #[command(after_help = "\
 Examples:
   agentctl jobs
@@ -263,10 +263,10 @@ Examples:
   agentctl jobs --state running
   agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
     Jobs(JobsArgs),
-    /// What runs and what waits now
+    /// List what runs and what waits now
     #[command(after_help = "Examples:\n  agentctl ps\n  agentctl ps --json")]
     Ps(JsonArgs),
-    /// What turns used and cost, and how much of it local models served
+    /// Show what turns used and cost, and how much of it local models served
     #[command(after_help = "\
 Examples:
   agentctl usage
@@ -276,7 +276,7 @@ Examples:
 It is counted from the results that are stored: what is forgotten isn't in it. `local` is what a
 model on your own machines answered. Days are those of UTC. Nothing leaves this machine.")]
     Usage(UsageArgs),
-    /// Who may be told that a job has ended, and what became of that
+    /// Manage who is told that a job has ended; list and repeat deliveries
     #[command(after_help = "\
 Examples:
   agentctl webhook add https://ci.example/hooks/
@@ -291,7 +291,7 @@ Examples:
   agentctl steer \"leave the tests alone\"
   agentctl steer --session main \"stop after the first one\"")]
     Steer(SteerArgs),
-    /// Which sessions there are, last used first; show, search, rename or close them
+    /// List sessions, last used first; show, search, rename or close them
     #[command(after_help = "\
 Examples:
   agentctl sessions
@@ -301,14 +301,14 @@ Examples:
   agentctl sessions resume main")]
     #[command(aliases = ["ls", "list"])]
     Sessions(SessionsArgs),
-    /// What was said in a session, oldest first
+    /// Show what was said in a session, oldest first
     #[command(after_help = "\
 Examples:
   agentctl history main
   agentctl history --last
   agentctl history main --job j41 --full")]
     History(HistoryArgs),
-    /// What agents ask and nobody answered yet
+    /// List questions of agents that nobody has answered yet
     #[command(after_help = "\
 Examples:
   agentctl questions
@@ -325,7 +325,7 @@ Examples:
 Without an answer it is asked for on the terminal. A secret is typed there unseen, or comes
 from standard input: an argument could be read by everybody with `ps`.")]
     Answer(AnswerArgs),
-    /// Another model for a session
+    /// Change the model of a session
     #[command(after_help = "\
 Examples:
   agentctl model main anthropic/claude-sonnet-4-5
