@@ -68,7 +68,7 @@ fn attachments_reach_the_worker_with_types_and_names() {
     );
     let shown = daemon.agentctl(&["history", "s"]);
     assert!(
-        shown.stdout.contains("> [shot.txt: image/png, 108 bytes]"),
+        shown.stdout.contains("> [shot.txt: image/png, 108 B]"),
         "{shown:?}"
     );
 }

@@ -8,6 +8,7 @@
 //! with the look. Where it hangs nothing is asked any more for as long as it does (see
 //! `directories`), and another one goes on with the rest.
 
+#[cfg(target_os = "linux")]
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsString};
 use std::fs::{File, Metadata};
@@ -140,6 +141,7 @@ struct PendingLook {
     mounts: String,
     until: Instant,
     /// Names that were asked for and lead to nothing: several agents' programs have the same ones.
+    #[cfg(target_os = "linux")]
     gone: Mutex<BTreeSet<PathBuf>>,
     asking: Mutex<Asking>,
 }
@@ -159,6 +161,7 @@ impl Files {
             #[cfg(target_os = "linux")]
             mounts: directories::mounts(),
             until: Instant::now() + LOOK_WITHIN,
+            #[cfg(target_os = "linux")]
             gone: Mutex::default(),
             asking: Mutex::default(),
         })))

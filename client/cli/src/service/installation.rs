@@ -154,8 +154,7 @@ pub(super) fn alias(program: &Path) -> Result<Option<PathBuf>, NotInstallable> {
     let value = rows
         .filter(|row| row["key"] == "alias")
         .find_map(|row| row["value"].as_str());
-    // One that is written in another way is still made by the daemon itself.
-    Ok(value.and_then(|value| serde_json::from_str(value).ok()))
+    Ok(value.map(PathBuf::from))
 }
 
 /// The service's variables, and the names of those that it can't have.

@@ -38,7 +38,7 @@ fn timeout_ends_a_turn_and_its_unready_process() {
     let error = last["error"].as_str().unwrap();
     assert_eq!(last["code"], "timeout");
     assert!(
-        error.contains("`one`") && error.contains("`jsonl`") && error.contains("within 5.0 s"),
+        error.contains("`one`") && error.contains("`jsonl`") && error.contains("within 5 s"),
         "{error}"
     );
     assert!(world.prompts.is_empty(), "it never ran");
