@@ -245,7 +245,7 @@ async fn store_file_is_private_and_of_ours_only() {
     let conn = Connection::open(home.join("timmy.db")).unwrap();
     conn.pragma_update(None, "user_version", 99).unwrap();
     let why = store(&dir).cooldowns().await.unwrap_err().to_string();
-    assert!(why.contains("version 99"), "{why}");
+    assert!(why.contains("form 99"), "{why}");
     conn.pragma_update(None, "application_id", 1).unwrap();
     let why = store(&dir).cooldowns().await.unwrap_err().to_string();
     assert!(why.contains("another program"), "{why}");
