@@ -21,7 +21,7 @@ use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
 use super::{ask, control, output, render};
-use agentd_client::client::{Attended, Client, Options};
+use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
 use agentd_client::health;
@@ -262,18 +262,11 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
 
 /// Ends the session of a try. One that stays is in nobody's way.
 async fn forget(session: &str, socket: Option<&Path>) {
-    if let Ok(mut client) = Client::connect_or_oneshot(options(socket, Fallback::Allowed)).await {
+    if let Ok(mut client) =
+        Client::connect_or_oneshot(ask::options(socket, Fallback::Allowed)).await
+    {
         let _stays = client.session_close(session).await;
         client.close().await;
-    }
-}
-
-fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
-    Options {
-        socket: socket.map(Path::to_owned),
-        fallback,
-        name: "agentctl".to_owned(),
-        attended: Attended::No,
     }
 }
 

@@ -22,6 +22,21 @@ use agentd_client::wire::Received;
 /// An answer, or the exit code when there is none to print.
 pub(super) type Answered = Result<(Client, Received), Exit>;
 
+/// How this program connects for somebody who answers no questions.
+pub(super) fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
+    Options {
+        socket: socket.map(Path::to_owned),
+        fallback,
+        name: "agentctl".to_owned(),
+        attended: Attended::No,
+    }
+}
+
+/// Connects to the daemon, and says nothing where there is none.
+pub(super) async fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
+    Client::connect_or_oneshot(options(socket, Fallback::Forbidden)).await
+}
+
 /// Connects to the daemon; without one, says so.
 pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
     connected(socket, Fallback::Forbidden, START_IT).await
@@ -37,13 +52,8 @@ pub(super) async fn past(socket: Option<&Path>, past: PastArgs) -> Result<Client
         true => Fallback::Allowed,
         false => Fallback::Forbidden,
     };
-    let options = Options {
-        socket: socket.map(Path::to_owned),
-        fallback,
-        name: "agentctl".to_owned(),
-        attended: Attended::No,
-    };
-    let client = told(Client::connect_or_oneshot(options).await, socket, START_IT)?;
+    let connecting = Client::connect_or_oneshot(options(socket, fallback));
+    let client = told(connecting.await, socket, START_IT)?;
     if let Some(reason) = client.fallback_reason() {
         output::note(&format!("{}; this is what is stored", reason.sentence()));
     } else if client.is_alone() {

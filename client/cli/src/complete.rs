@@ -21,9 +21,9 @@ use super::args::{Cli, Shell};
 use super::exit::Exit;
 use super::{built_in, first_use, output};
 use agentd_client::asked::RequestError;
-use agentd_client::client::{Attended, Client, Options};
+use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
-use agentd_client::fallback::{Fallback, Lock};
+use agentd_client::fallback::Lock;
 use agentd_client::places::Environment;
 use agentd_client::wire::Nothing;
 
@@ -193,13 +193,7 @@ fn asked<T>(ask: impl AsyncFnOnce(&mut Client) -> Result<T, RequestError>) -> Op
         .build()
         .ok()?;
     let answer = async {
-        let options = Options {
-            socket: None,
-            fallback: Fallback::Forbidden,
-            name: "agentctl".to_owned(),
-            attended: Attended::No,
-        };
-        let mut client = Client::connect_or_oneshot(options).await.ok()?;
+        let mut client = super::ask::connect(None).await.ok()?;
         ask(&mut client).await.ok()
     };
     let within = async { tokio::time::timeout(WITHIN, answer).await.ok()? };

@@ -18,9 +18,9 @@ use super::args::{
 };
 use super::exit::{self, Exit};
 use super::{ask, control, output, service};
-use agentd_client::client::{Attended, Client, ClientError, Options};
+use agentd_client::client::{Client, ClientError};
 use agentd_client::endpoint::LocalEndpoint;
-use agentd_client::fallback::{Fact, Fallback, Lock};
+use agentd_client::fallback::{Fact, Lock};
 use agentd_client::oneshot;
 use agentd_client::places::Environment;
 
@@ -108,7 +108,7 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
     if nobody && !is_held(&endpoint) {
         return detached(socket).await.map(Up::Fresh);
     }
-    match connect(socket).await {
+    match ask::connect(socket).await {
         Ok(client) => Ok(Up::Already(client)),
         // It was on its way out.
         Err(ClientError::Unreachable { hint: None, .. }) if !is_held(&endpoint) => {
@@ -120,16 +120,6 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
             error: error.to_string(),
         }),
     }
-}
-
-async fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
-    Client::connect_or_oneshot(Options {
-        socket: socket.map(Path::to_owned),
-        fallback: Fallback::Forbidden,
-        name: "agentctl".to_owned(),
-        attended: Attended::No,
-    })
-    .await
 }
 
 /// Starts a daemon that outlives this program and its terminal, and waits until it answers.
@@ -158,7 +148,7 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Client, NotStarted
     let begun = Instant::now();
     loop {
         if endpoint.connect().await.is_ok() {
-            return connect(socket).await.map_err(|error| NotStarted {
+            return ask::connect(socket).await.map_err(|error| NotStarted {
                 exit: exit::of_client_error(&error),
                 error: error.to_string(),
                 hint: Some("`agentctl logs` says what it did".to_owned()),
@@ -188,7 +178,7 @@ fn silent(child: &Child) -> NotStarted {
 async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<Client, NotStarted> {
     // Somebody else started one in the same moment.
     if code == Some(3)
-        && let Ok(client) = connect(socket).await
+        && let Ok(client) = ask::connect(socket).await
     {
         return Ok(client);
     }

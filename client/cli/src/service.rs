@@ -24,10 +24,9 @@ use self::restart::{Left, Quiet};
 use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
 use super::exit::{self, Exit};
-use super::output;
-use agentd_client::client::{Attended, Client, ClientError, Options};
+use super::{ask, output};
+use agentd_client::client::ClientError;
 use agentd_client::endpoint::LocalEndpoint;
-use agentd_client::fallback::Fallback;
 use agentd_client::health;
 use agentd_client::places::Environment;
 
@@ -307,7 +306,7 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
     let of = state.placed(Installation::find(socket)?);
     // A socket that the service manager holds is never another daemon's.
     if !state.is_listening()
-        && let Ok(client) = connect(socket).await
+        && let Ok(client) = ask::connect(socket).await
     {
         return Err(Trouble::Outsider(client.hello.pid));
     }
@@ -544,7 +543,7 @@ fn logs(args: ServiceLogsArgs) -> Done<Exit> {
 
 /// Says who answers.
 async fn verify(socket: &Path) -> Done<()> {
-    let client = connect(Some(socket)).await.map_err(Trouble::Silent)?;
+    let client = ask::connect(Some(socket)).await.map_err(Trouble::Silent)?;
     let (version, pid) = (&client.hello.version, client.hello.pid);
     output::out_line(&format!(
         "answers  agentd {} (pid {pid}) on {}",
@@ -559,14 +558,4 @@ async fn verify(socket: &Path) -> Done<()> {
         ));
     }
     Ok(())
-}
-
-async fn connect(socket: Option<&Path>) -> Result<Client, ClientError> {
-    Client::connect_or_oneshot(Options {
-        socket: socket.map(Path::to_owned),
-        fallback: Fallback::Forbidden,
-        name: "agentctl".to_owned(),
-        attended: Attended::No,
-    })
-    .await
 }

@@ -12,10 +12,10 @@ use agentd_protocol::{Code, RequestKind};
 
 use super::super::args::ServiceRestartArgs;
 use super::super::exit::Exit;
-use super::super::output;
+use super::super::{ask, output};
 use super::installation::Installation;
 use super::step::{self, Mode};
-use super::{Done, Manager, ServiceState, Trouble, connect, installed, verify};
+use super::{Done, Manager, ServiceState, Trouble, installed, verify};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
@@ -131,7 +131,7 @@ pub(super) enum Quiet {
 }
 
 async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
-    match connect(Some(socket)).await {
+    match ask::connect(Some(socket)).await {
         // Somebody else may have restarted it meanwhile.
         Ok(client)
             if client.hello.pid != pid && Manager::ask()?.pid() != Some(client.hello.pid) =>
@@ -179,7 +179,7 @@ async fn drain(client: &mut Client, deadline: f64) -> Left {
 }
 
 pub(super) async fn undrain(socket: &Path) {
-    let undone = match connect(Some(socket)).await {
+    let undone = match ask::connect(Some(socket)).await {
         Ok(mut client) => client
             .answer(RequestKind::Undrain, &Nothing {})
             .await

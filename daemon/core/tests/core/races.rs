@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use agentd_core::Event;
-use agentd_core::store::{Loaded, Pins, SessionRow, Stored};
+use agentd_core::store::{Loaded, Stored};
 use agentd_core::worker::{Asking, Exit, QuestionKind, WorkerEvent};
 use agentd_protocol::{Body, JobId};
 
 use crate::agents::settings;
+use crate::rename;
 use crate::scenarios::{only, running};
 use crate::world::{Process, StoreOrder, World};
 
@@ -16,19 +17,7 @@ fn stored(names: &[&str]) -> World {
     let mut world = World::new(settings());
     world.prompt_store = false;
     for name in names {
-        let row = SessionRow {
-            name: (*name).to_owned(),
-            agent: "one".to_owned(),
-            cwd: "/home/u".to_owned(),
-            real_cwd: None,
-            toolsets: None,
-            named: true,
-            native: Some("file".to_owned()),
-            turns: 3,
-            pins: Pins::default(),
-            lost: false,
-        };
-        world.sessions.insert((*name).to_owned(), row);
+        rename::stored(&mut world, name);
     }
     world
 }

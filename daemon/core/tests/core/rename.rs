@@ -59,8 +59,8 @@ fn send(session: &str) -> String {
     format!(r#"{{"type":"send","text":"x","session":"{session}","agent":"keeps"}}"#)
 }
 
-/// A session of the agent `one`, as the store has it.
-fn stored(world: &mut World, name: &str) {
+/// The store has an idle session of the agent `one`.
+pub fn stored(world: &mut World, name: &str) {
     let row = SessionRow {
         name: name.to_owned(),
         agent: "one".to_owned(),
