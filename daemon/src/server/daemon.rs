@@ -210,7 +210,7 @@ fn watch_neighbours(runtime: &Runtime, stop: &CancellationToken) {
     let neighbours = dead_instances::watch(
         runtime.state_dir().to_owned(),
         runtime.instance().to_owned(),
-        runtime.dead.iter().cloned().collect(),
+        runtime.others.clone(),
         runtime.left_behind.clone(),
         runtime.inbox.clone(),
         Arc::clone(&runtime.to_deliver),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_core::Event;
+use agentd_core::store::Recovered;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -22,22 +23,43 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Dead instances of which something could not be taken over, and who has it open.
 pub type Behind = BTreeMap<String, BTreeSet<String>>;
 
+/// Others, as the store found them when it was opened.
+#[derive(Clone, Default, Debug)]
+pub struct Others {
+    /// Their end is known already.
+    pub dead: BTreeSet<String>,
+    /// They had something open. A predecessor may leave, with its file, before the first look.
+    pub living: BTreeSet<String>,
+}
+
+impl Others {
+    /// Those of whom something was taken over are dead.
+    #[must_use]
+    pub fn new(taken: &[Recovered], living: BTreeSet<String>) -> Self {
+        let dead = taken.iter().map(|left| left.instance.clone()).collect();
+        Self { dead, living }
+    }
+}
+
 /// Tells the owner of each instance that is gone, and rings `to_deliver`, until told to stop.
 ///
-/// `dead` are those whose end is known already. They are told again, with whoever had it open, for
-/// as long as something is left behind that nobody living holds. What the store said counts, not
-/// who was seen here: a holder may come and go between two looks, or before the first.
+/// The dead of `others` are told again, with whoever had it open, for as long as something is left
+/// behind that nobody living holds. What the store said counts, not who was seen here: a holder may
+/// come and go between two looks, or before the first.
 pub async fn watch(
     state_dir: PathBuf,
     own: String,
-    mut dead: BTreeSet<String>,
+    others: Others,
     mut behind: watch::Receiver<Behind>,
     inbox: mpsc::Sender<Event>,
     to_deliver: Arc<Notify>,
     stop: CancellationToken,
 ) {
+    let Others {
+        mut dead,
+        mut living,
+    } = others;
     let mut arrivals = Changes::arrivals(&state_dir.join("instances"));
-    let mut living = BTreeSet::new();
     loop {
         let left = behind.borrow_and_update().clone();
         let place = (state_dir.clone(), own.clone());
@@ -121,7 +143,7 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
-            BTreeSet::new(),
+            Others::default(),
             watch::channel(Behind::new()).1,
             inbox,
             Arc::default(),
@@ -145,6 +167,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn dead_instance_is_told_that_left_unseen() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = Instance::create(dir.path()).expect("our file");
+        let (inbox, mut events) = mpsc::channel(8);
+        let stop = CancellationToken::new();
+        // It lived when the store was opened, and took its file along.
+        let watching = watch(
+            dir.path().to_owned(),
+            own.id().to_owned(),
+            Others {
+                living: BTreeSet::from(["9-9-left".to_owned()]),
+                ..Others::default()
+            },
+            watch::channel(Behind::new()).1,
+            inbox,
+            Arc::default(),
+            stop.clone(),
+        );
+        let watched = async {
+            let told = tokio::time::timeout(LOOK_EVERY * 5, events.recv()).await;
+            stop.cancel();
+            let instance = "9-9-left".to_owned();
+            assert_eq!(told, Ok(Some(Event::InstanceDied { instance })));
+        };
+        tokio::join!(watching, watched);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn dead_instance_is_not_told_while_unseen() {
         let dir = tempfile::tempdir().expect("a directory");
         let own = Instance::create(dir.path()).expect("our file");
@@ -154,7 +204,7 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
-            BTreeSet::new(),
+            Others::default(),
             watch::channel(Behind::new()).1,
             inbox,
             Arc::default(),
@@ -190,7 +240,10 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
-            BTreeSet::from(["left".to_owned()]),
+            Others {
+                dead: BTreeSet::from(["left".to_owned()]),
+                ..Others::default()
+            },
             behind,
             inbox,
             Arc::default(),
@@ -232,7 +285,10 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
-            BTreeSet::from(["left".to_owned()]),
+            Others {
+                dead: BTreeSet::from(["left".to_owned()]),
+                ..Others::default()
+            },
             left,
             inbox,
             Arc::default(),

@@ -30,7 +30,7 @@ use crate::platform::memory;
 use crate::platform::process;
 use crate::platform::remote;
 use crate::platform::scheduling;
-use crate::server::dead_instances::Behind;
+use crate::server::dead_instances::{Behind, Others};
 use crate::server::facts::{PeerContext, Sizes, peer_config};
 use crate::server::listen::PeerProcess;
 use crate::server::live::{LiveConfig, Loader};
@@ -85,8 +85,8 @@ pub struct Runtime {
     pub stopping: CancellationToken,
     /// Every task that stop waits for.
     pub tracker: TaskTracker,
-    /// Instances that were dead when the store was opened.
-    pub dead: Vec<String>,
+    /// Other instances, as they were when the store was opened.
+    pub others: Others,
     /// What could not be taken over yet.
     pub left_behind: watch::Receiver<Behind>,
     /// Rung when somebody may be to be told of an end.
@@ -193,8 +193,7 @@ impl Runtime {
             spawner,
         };
         let mut owner = Owner::new(State::new(settings), wires, host, options.started);
-        let left = opened.orphans.iter();
-        let dead = left.map(|left| left.instance.clone()).collect();
+        let others = Others::new(&opened.orphans, opened.living);
         // Before the first request, which may be for one of their sessions.
         owner.recover(opened.orphans);
         let context = PeerContext {
@@ -213,7 +212,7 @@ impl Runtime {
             delivering,
             to_deliver: opened.to_deliver,
             tracker,
-            dead,
+            others,
             left_behind,
             writer: opened.writer,
             instance,

@@ -2,6 +2,7 @@
 //!
 //! Owns that first look. Must not know who opens it, nor what they do with it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use agentd_core::store::Recovered;
@@ -22,6 +23,7 @@ pub(super) struct Begun {
     pub(super) ended_jobs: u64,
     pub(super) fallbacks: u64,
     pub(super) orphans: Vec<Recovered>,
+    pub(super) living: BTreeSet<String>,
     pub(super) to_deliver: bool,
 }
 
@@ -41,7 +43,7 @@ pub(super) fn begin(
         boot,
         ..
     } = opener;
-    let mut orphans = Vec::new();
+    let (mut orphans, mut living) = (Vec::new(), BTreeSet::new());
     let (mut ended_jobs, mut fallbacks) = (0, 0);
     if role == Role::Daemon {
         let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
@@ -60,6 +62,8 @@ pub(super) fn begin(
         if let Some(file) = file {
             search.note_damaged(file);
         }
+        living = search.living();
+        living.remove(instance);
         orphans = takeover::take(&change, instance, dead)?;
         failpoint!("before-commit-takeover");
         change.commit()?;
@@ -77,5 +81,6 @@ pub(super) fn begin(
         ended_jobs,
         fallbacks,
         orphans,
+        living,
     })
 }

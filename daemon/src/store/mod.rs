@@ -55,6 +55,7 @@ pub use losses::{accept_losses, losses};
 pub use restore::{Restored, restore};
 pub use webhooks::{AttemptOutcome, AttemptRecord, Delivery, Waiting, Wanted, given_up};
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -284,6 +285,8 @@ pub struct Opened {
     pub fallbacks: u64,
     /// What dead instances left, ours from now on. Nothing for a one-shot.
     pub orphans: Vec<Recovered>,
+    /// Who had something open then, and lived. Nobody for a one-shot.
+    pub living: BTreeSet<String>,
     /// What this start found gone.
     pub loss: Option<Loss>,
     /// That, and what starts before it found, until somebody accepts it.
@@ -478,12 +481,7 @@ fn open_with(
         received,
         mark,
     );
-    let writer = std::thread::Builder::new()
-        .name("store".to_owned())
-        // No recursion here; SQLite needs some 100 KiB at most.
-        .stack_size(512 * 1024)
-        .spawn(move || writer.run())
-        .map_err(|source| StoreError::Io { path, source })?;
+    let writer = spawn(writer).map_err(|source| StoreError::Io { path, source })?;
     Ok(Opened {
         store: Store {
             commands,
@@ -495,11 +493,20 @@ fn open_with(
         ended_jobs: begun.ended_jobs,
         fallbacks: begun.fallbacks,
         orphans: begun.orphans,
+        living: begun.living,
         loss,
         losses,
         to_deliver,
         writer,
     })
+}
+
+fn spawn(writer: writer::Writer) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("store".to_owned())
+        // No recursion here; SQLite needs some 100 KiB at most.
+        .stack_size(512 * 1024)
+        .spawn(move || writer.run())
 }
 
 impl Store {

@@ -87,6 +87,13 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Those that have something open, and live.
+    pub(super) fn living(&self) -> BTreeSet<String> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let living = asked.iter().filter(|(_, is_dead)| !**is_dead);
+        living.map(|(name, _)| name.clone()).collect()
+    }
+
     fn found_damaged(&self, found: String) {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         damaged.push(found);

@@ -24,6 +24,8 @@ fn takeover_names_who_keeps_a_dead_ones_session() {
     let left = &daemon.opened.orphans[0];
     assert_eq!((left.instance.as_str(), left.jobs.len()), ("gone", 0));
     assert_eq!(left.holders, ["holder"]);
+    // They may leave before anybody looks for them by their files.
+    assert!(daemon.opened.living.iter().eq(["holder"]));
     let again = || {
         let instance = "gone".to_owned();
         let command = StoreCommand::Takeover { instance };
