@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::client::{Client, ClientError, Options, Server, Wait, is_draining};
 use crate::connection::LostError;
 use crate::endpoint::LocalEndpoint;
-use crate::fallback::{Decision, Fact, Fallback, PATIENCE, decide};
+use crate::fallback::{Fact, Fallback, PATIENCE};
 use crate::key;
 use crate::wire::Received;
 
@@ -127,14 +127,14 @@ impl Client {
     }
 }
 
-/// Is a next daemon waited for any longer? As long as for one that closes before it answers
-/// `hello`; of another machine, where that is looked at over there, not much longer.
+/// Is a next daemon waited for any longer? As long as for a first one, by what its lock says; of
+/// another machine, where that is looked at over there, not much longer.
 fn goes_on(wait: &mut Wait, endpoint: Option<&LocalEndpoint>, begun: Instant) -> bool {
     let Some(endpoint) = endpoint else {
         return begun.elapsed() < PATIENCE;
     };
     let seen = wait.observe(Fact::HelloClosed, endpoint, Fallback::Forbidden);
-    decide(seen) == Decision::Retry
+    seen.is_patient()
 }
 
 /// What of a job was told, over all conversations. The key asked for again tells it from its

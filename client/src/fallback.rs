@@ -97,6 +97,19 @@ pub struct Observation {
     pub fallback: Fallback,
 }
 
+impl Observation {
+    /// Is a daemon waited for any longer?
+    #[must_use]
+    pub const fn is_patient(&self) -> bool {
+        let patience = if self.lock.is_coming() {
+            RESTART_PATIENCE
+        } else {
+            PATIENCE
+        };
+        (self.waited_ms as u128) < patience.as_millis()
+    }
+}
+
 /// Why the one-shot ran, as it stands in `fallback_reason`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -175,15 +188,10 @@ impl Decision {
     }
 }
 
-/// The rule. Falls back only when the request never left.
+/// The rule. Falls back only when nothing was accepted: the request never left, or was refused.
 #[must_use]
 pub fn decide(seen: Observation) -> Decision {
-    let patience = if seen.lock.is_coming() {
-        RESTART_PATIENCE
-    } else {
-        PATIENCE
-    };
-    let patient = Duration::from_millis(seen.waited_ms) < patience;
+    let patient = seen.is_patient();
     let alone = |reason| match seen.fallback {
         Fallback::Allowed => Decision::OneShot { reason },
         Fallback::Forbidden => Decision::Unreachable,
@@ -206,11 +214,11 @@ pub fn decide(seen: Observation) -> Decision {
         Fact::HelloClosed if patient => Decision::Retry,
         Fact::HelloSilent if patient => Decision::Wait,
         Fact::HelloClosed | Fact::HelloSilent => alone(Reason::Unanswered),
+        // A restart is worth waiting for: the next daemon takes the request.
+        Fact::HelloDraining | Fact::RequestDraining if seen.lock.is_coming() && patient => {
+            Decision::Retry
+        }
         Fact::HelloDraining | Fact::RequestDraining => match seen.fallback {
-            // A restart is worth waiting for: the next daemon takes the request.
-            Fallback::Allowed | Fallback::Forbidden if seen.lock.is_coming() && patient => {
-                Decision::Retry
-            }
             Fallback::Allowed => alone(Reason::Draining),
             Fallback::Forbidden => Decision::Refused,
         },

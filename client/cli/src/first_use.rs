@@ -1,8 +1,8 @@
 //! A turn where no daemon runs: shall one be started?
 //!
 //! Owns who is asked, and that it is asked once: the answer is `client.start` of config.toml, which
-//! the daemon's program writes. Must not know how a daemon is started (`daemon`). Without one a turn
-//! runs by itself, so nothing here is ever in its way.
+//! the daemon's program writes. Must not know how a daemon is started (`daemon`). Nobody is asked
+//! where no person can answer, and a no leaves the turn to a one-shot, where it can be one.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};

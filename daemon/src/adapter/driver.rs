@@ -360,8 +360,8 @@ fn catch_up<W: Wire>(wire: &mut W, out: &mut Out<'_>) {
         state.abort = Abort::Sent;
         wire.put_abort(out);
     }
-    let takes_words = |state: &mut TurnState| state.begun && !state.is_cancelled();
-    if wire.driver_mut().state().is_some_and(takes_words) {
+    let takes_steers = |state: &mut TurnState| state.begun && !state.is_cancelled();
+    if wire.driver_mut().state().is_some_and(takes_steers) {
         while let Some((steer, text)) = wire.driver_mut().steers.next_held() {
             let written = wire.put_steer(steer, &text, out);
             wire.driver_mut().steers.written(written, out);

@@ -3,8 +3,8 @@
 //! Owns the rules that `tests/fuzz` and the corpus are held to, and how bytes become a conversation.
 //! Must not be part of the product: it is built for tests and for the fuzzer only.
 //!
-//! A line that begins with `!` and a letter is a word of the core; it counts only when the core would
-//! say it then. One with `~` is the beginning of a line that was too long. All else was said by the
+//! A line that begins with `!` and a letter is a command of the core; it counts only when the core
+//! would give it then. One with `~` is the beginning of a line that was too long. All else was said by the
 //! agent; in it, `"@prompt"` stands for the id of the last request of that name, and `"@prompt.1"`
 //! for that of the first.
 
@@ -29,7 +29,7 @@ const LOGGED: usize = 3 * 4 * 1024;
 const AT_ONCE: usize = 4;
 /// So much may be told for each byte that was said: some texts are told as pieces and as a whole.
 const TOLD_PER_BYTE: usize = 16;
-/// … and so much for each line and each word, as sentences of our own.
+/// … and so much for each line and each command, as sentences of our own.
 const TOLD_PER_LINE: usize = 4 * 1024;
 /// Events for each line, in the mean.
 const EVENTS_PER_LINE: usize = 16;
@@ -45,7 +45,7 @@ fn talked(kind: Kind, bytes: &[u8]) -> usize {
     talk.tell(&WorkerCommand::Probe);
     for line in bytes.split(|byte| *byte == b'\n') {
         match line {
-            [b'!', word, rest @ ..] => talk.word(*word, rest),
+            [b'!', letter, rest @ ..] => talk.command(*letter, rest),
             [b'~', beginning @ ..] => {
                 if let Some(instead) = talk.adapter.instead_of(beginning) {
                     talk.hear(instead.to_string().as_bytes());
@@ -136,8 +136,8 @@ struct Talk {
     turns: VecDeque<TurnId>,
     cancelled: BTreeSet<TurnId>,
     told_turns: u64,
-    words: BTreeSet<u64>,
-    told_words: u64,
+    steers: BTreeSet<u64>,
+    told_steers: u64,
     questions: VecDeque<(String, QuestionKind, Option<String>)>,
     compacting: bool,
     recycling: bool,
@@ -161,8 +161,8 @@ impl Talk {
             turns: VecDeque::new(),
             cancelled: BTreeSet::new(),
             told_turns: 0,
-            words: BTreeSet::new(),
-            told_words: 0,
+            steers: BTreeSet::new(),
+            told_steers: 0,
             questions: VecDeque::new(),
             compacting: false,
             recycling: false,
@@ -181,9 +181,9 @@ impl Talk {
         self.turns.is_empty() && !self.compacting && !self.recycling && !self.switching
     }
 
-    /// A word of the core, if it would say it now.
-    fn word(&mut self, word: u8, rest: &[u8]) {
-        let command = match word {
+    /// A command of the core, if it would give it now.
+    fn command(&mut self, letter: u8, rest: &[u8]) {
+        let command = match letter {
             b'p' => WorkerCommand::Probe,
             b't' if self.turns.len() < self.at_once && !self.recycling && !self.switching => {
                 self.told_turns += 1;
@@ -203,14 +203,10 @@ impl Talk {
                 let Some(turn) = self.turns.front().copied() else {
                     return;
                 };
-                self.told_words += 1;
-                let (word, text) = (self.told_words, "a word".to_owned());
-                self.words.insert(word);
-                WorkerCommand::Steer {
-                    turn,
-                    steer: word,
-                    text,
-                }
+                self.told_steers += 1;
+                let (steer, text) = (self.told_steers, "go left".to_owned());
+                self.steers.insert(steer);
+                WorkerCommand::Steer { turn, steer, text }
             }
             b'k' if (self.can.compacts || self.at_once > 1) && self.is_between() => {
                 self.compacting = true;
@@ -238,7 +234,7 @@ impl Talk {
                     thinking,
                 }))
             }
-            b'y' | b'n' | b'x' => match self.answer(word) {
+            b'y' | b'n' | b'x' => match self.answer(letter) {
                 Some(answer) => answer,
                 None => return,
             },
@@ -247,9 +243,9 @@ impl Talk {
         self.tell(&command);
     }
 
-    fn answer(&mut self, word: u8) -> Option<WorkerCommand> {
+    fn answer(&mut self, letter: u8) -> Option<WorkerCommand> {
         let (question, kind, option) = self.questions.pop_front()?;
-        let reply = match (word, kind, option) {
+        let reply = match (letter, kind, option) {
             (b'y', QuestionKind::Approval, _) => Reply::Approved,
             (_, QuestionKind::Approval, _) => Reply::Denied,
             (b'y', QuestionKind::Choice, Some(option)) => Reply::Chosen(option),
@@ -389,10 +385,10 @@ impl Talk {
                     .push_back((asking.question, asking.kind, option));
             }
             Said::Withdrew { question } => self.questions.retain(|(open, ..)| *open != question),
-            Said::Steered { steer: word, .. } => {
+            Said::Steered { steer, .. } => {
                 assert!(
-                    self.words.remove(&word),
-                    "word {word} has two answers, or none was told"
+                    self.steers.remove(&steer),
+                    "steer {steer} has two answers, or none was told"
                 );
             }
             Said::Compacted { .. } => {

@@ -1,23 +1,24 @@
-//! `abort`: which jobs are meant, and what is said of them.
+//! `abort`: what is marked as ended, and what is said of it.
 //!
-//! Owns the choice of targets. How a job is cancelled is in `finish.rs`.
+//! Owns the marks that a crash must find. Which turns are meant is in `targets.rs`, how a job is
+//! cancelled in `finish.rs`.
 
 use std::collections::BTreeSet;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
-use agentd_protocol::request::{Abort, Decoded};
-use agentd_protocol::{Code, Id, JobId, Request};
+use agentd_protocol::request::Abort;
+use agentd_protocol::{Code, Id, Request};
 
 use crate::event::RequestContext;
-use crate::ids::{ConnId, SessionId, TurnId};
+use crate::ids::{ConnId, TurnId};
 use crate::jobs::job::{Job, Phase};
 use crate::limits::ENDED_AT_ONCE;
 use crate::log::Dangling;
 use crate::outbox::awaiting::Awaiting;
 use crate::outbox::timers::Timer;
 use crate::peers::waiting::Aborting;
-use crate::sessions::loading::Parked;
+use crate::rules::targets::Target;
 use crate::state::State;
 use crate::store::{Stored, Write};
 
@@ -29,18 +30,17 @@ impl State {
         abort: Abort,
         facts: &RequestContext,
     ) {
-        let named = (abort.job, abort.session.as_deref());
-        if let Some(loading) = self.loading_of(conn, named) {
+        let target = Target::new(abort.job, abort.session.as_deref());
+        if let Some(loading) = self.loading_of(conn, target) {
             let request = Request::Abort(abort);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
-        let bare = abort.job.is_none() && abort.session.is_none();
         // A client gives its `abort` the id of the send that it means; with a target the id is the
         // request's own.
-        let own = id.as_ref().filter(|_| bare);
+        let own = id.as_ref().filter(|_| target == Target::Own);
         let turns = match own.and_then(|id| self.send_under(conn, id)) {
             Some(own) => own.into_iter().collect(),
-            None => match self.abort_targets(conn, &abort) {
+            None => match self.turns_meant(conn, target, abort.queued) {
                 Ok(turns) => turns,
                 Err(rejected) => return self.refuse(conn, id, rejected),
             },
@@ -74,47 +74,6 @@ impl State {
             failed: None,
         };
         self.peers.abort(number, aborting);
-    }
-
-    /// The session that a request means, or may mean, and that the store is asked for just now.
-    pub(crate) fn loading_of(
-        &self,
-        conn: ConnId,
-        named: (Option<JobId>, Option<&str>),
-    ) -> Option<String> {
-        // Who names a job means one that was accepted, so nothing has to be loaded for it.
-        let name = match named {
-            (Some(_), _) => None,
-            (None, Some(session)) => Some(session.to_owned()),
-            (None, None) => self.peers.connected(&conn)?.loading.clone(),
-        };
-        name.filter(|name| self.sessions.is_loading(name))
-    }
-
-    /// Lets a request wait behind those for which a session is being loaded.
-    pub(crate) fn wait_for_loading(
-        &mut self,
-        loading: &str,
-        conn: ConnId,
-        id: Option<Id>,
-        request: Request,
-        facts: &RequestContext,
-    ) {
-        if !self.sessions.is_loading(loading) {
-            return;
-        }
-        // There is room: it is small, and what it aborts takes more.
-        let decoded = Decoded {
-            request,
-            ignored: Vec::new(),
-        };
-        let parked = Parked {
-            conn,
-            id,
-            decoded,
-            facts: facts.clone(),
-        };
-        self.sessions.park(loading, &[], parked);
     }
 
     /// Asks for marks that were not asked for yet, and answers whoever has them all. Looked at after
@@ -226,65 +185,5 @@ impl State {
         };
         let live = |job: &Job| job.phase != Phase::Finishing;
         Some(self.jobs.get(&turn).is_some_and(live).then_some(turn))
-    }
-
-    /// Turns of a session whose time to start has not come.
-    fn scheduled_in(&self, session: SessionId) -> impl Iterator<Item = TurnId> {
-        self.jobs
-            .iter()
-            .filter(move |(_, job)| job.session == session && job.phase == Phase::Scheduled)
-            .map(|(turn, _)| turn)
-    }
-
-    pub(crate) fn abort_targets(
-        &self,
-        conn: ConnId,
-        abort: &Abort,
-    ) -> Result<Vec<TurnId>, Rejected> {
-        let live = |turn: &TurnId| {
-            self.jobs
-                .get(turn)
-                .is_some_and(|job| job.phase != Phase::Finishing)
-        };
-        if let Some(job) = abort.job {
-            // A job that isn't in memory has ended, or never was: neither can be aborted.
-            return Ok(self.jobs.numbered(job).filter(live).into_iter().collect());
-        }
-        if let Some(session) = &abort.session {
-            let named = self.sessions.named(session);
-            let Some((id, session)) = named.and_then(|id| Some((id, self.sessions.get(&id)?)))
-            else {
-                return Ok(Vec::new());
-            };
-            let mut turns: Vec<_> = session.current.into_iter().filter(live).collect();
-            if abort.queued {
-                turns.extend(session.queue.iter().copied());
-                // They stand in no queue before their time.
-                turns.extend(self.scheduled_in(id));
-            } else if turns.is_empty() {
-                turns.extend(session.queue.front().copied());
-            }
-            return Ok(turns);
-        }
-        if let Some(last) = self.peers.connected(&conn).and_then(|conn| conn.last_send) {
-            return Ok(Some(last).into_iter().filter(live).collect());
-        }
-        let mut all = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| job.phase != Phase::Finishing);
-        match (all.next(), all.next()) {
-            // Guessing would end the wrong one, which can't be undone.
-            (Some(_), Some(_)) => {
-                let jobs: Vec<_> = self
-                    .jobs
-                    .numbers()
-                    .map(|(job, _)| job.to_string())
-                    .collect();
-                let error = format!("{} jobs are live: {}", self.jobs.len(), jobs.join(", "));
-                Err(Rejected::new(Code::Ambiguous, error).hint("name one with `job` or `session`"))
-            }
-            (one, _) => Ok(one.into_iter().map(|(turn, _)| turn).collect()),
-        }
     }
 }

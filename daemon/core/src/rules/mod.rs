@@ -50,6 +50,7 @@ mod stop;
 mod stop_stages;
 mod subscribe;
 mod supervisor;
+mod targets;
 mod turn;
 mod turn_timeout;
 mod wait_deadlines;

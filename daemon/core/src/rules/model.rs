@@ -17,6 +17,7 @@ use crate::outbox::timers::Timer;
 use crate::pins;
 use crate::pool::compacting::Compacting;
 use crate::rules::pins::offered;
+use crate::rules::targets::Target;
 use crate::sessions::session::Session;
 use crate::state::State;
 use crate::store::{Pins, Write};
@@ -30,7 +31,8 @@ impl State {
         asked: Compact,
         facts: &RequestContext,
     ) {
-        if let Some(loading) = self.loading_of(conn, (None, asked.session.as_deref())) {
+        let target = Target::new(None, asked.session.as_deref());
+        if let Some(loading) = self.loading_of(conn, target) {
             let request = Request::Compact(asked);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
@@ -62,7 +64,7 @@ impl State {
                 .filter(|last| self.sessions.contains(*last))
                 .ok_or_else(nothing);
         }
-        let turns = self.abort_targets(conn, &agentd_protocol::request::Abort::default())?;
+        let turns = self.turns_meant(conn, Target::Own, false)?;
         let job = turns.first().and_then(|turn| self.jobs.get(turn));
         job.map(|job| job.session).ok_or_else(nothing)
     }

@@ -1,6 +1,7 @@
 //! `restart_worker`: processes are replaced, and whoever asked hears when they are ready.
 //!
-//! Owns the waiting list. Must not know the stop ladder.
+//! Owns the waiting list, and who is replaced unasked because something is left in it. Must not know
+//! the stop ladder.
 
 use std::collections::BTreeSet;
 
@@ -74,6 +75,16 @@ impl State {
     pub(crate) fn settle_restarts(&mut self) {
         for wait in self.peers.take_restarted() {
             self.answer(wait.conn, wait.id, &Line::RestartWorker { ok: true });
+        }
+    }
+
+    /// Something is left in a process that no later turn must get.
+    pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
+        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker))
+            && !slot.phase.is_stopping()
+        {
+            slot.last_error = Some(format!("it was replaced: {why}"));
+            self.restart_slot(worker, false);
         }
     }
 }

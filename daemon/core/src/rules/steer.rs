@@ -1,10 +1,10 @@
 //! `steer`: text for a turn that runs already.
 //!
-//! Owns which turn is meant and what its agent made of it. Must not know wires.
+//! Owns which turns take one, and what their agents made of it. Which turn is meant is in
+//! `targets.rs`. Must not know wires.
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
-use agentd_protocol::request::Abort;
 use agentd_protocol::work::Steer;
 use agentd_protocol::{Code, Id, JobId, Request, limits};
 
@@ -16,6 +16,7 @@ use crate::jobs::said::Notice;
 use crate::limits::STEERS_PER_TURN;
 use crate::outbox::awaiting::Awaiting;
 use crate::peers::steers::{PendingSteer, Told};
+use crate::rules::targets::Target;
 use crate::state::State;
 use crate::store::{JobRow, Query};
 use crate::text::head_and_tail;
@@ -29,8 +30,8 @@ impl State {
         steer: Steer,
         facts: &RequestContext,
     ) {
-        let named = (steer.job, steer.session.as_deref());
-        if let Some(loading) = self.loading_of(conn, named) {
+        let target = Target::new(steer.job, steer.session.as_deref());
+        if let Some(loading) = self.loading_of(conn, target) {
             let request = Request::Steer(steer);
             return self.wait_for_loading(&loading, conn, id, request, facts);
         }
@@ -42,7 +43,7 @@ impl State {
             );
             return;
         }
-        let meant = self.steer_target(conn, &steer).and_then(|turn| {
+        let meant = self.steer_target(conn, target).and_then(|turn| {
             self.takes_steers(turn)?;
             let number = self.jobs.get(&turn).and_then(|job| job.number);
             Ok((turn, number))
@@ -69,13 +70,8 @@ impl State {
     }
 
     /// The turn in flight that is meant.
-    fn steer_target(&self, conn: ConnId, steer: &Steer) -> Result<TurnId, Rejected> {
-        let like = Abort {
-            job: steer.job,
-            session: steer.session.clone(),
-            queued: false,
-        };
-        let turns = self.abort_targets(conn, &like)?;
+    fn steer_target(&self, conn: ConnId, target: Target<'_>) -> Result<TurnId, Rejected> {
+        let turns = self.turns_meant(conn, target, false)?;
         let turn = turns.first().copied();
         let meant = turn.and_then(|turn| Some((turn, &self.jobs.get(&turn)?.phase)));
         match meant {
@@ -179,16 +175,6 @@ impl State {
             None => Rejected::new(Code::UnknownJob, format!("there is no job `{job}`")),
         };
         self.refuse(conn, id, rejected);
-    }
-
-    /// Something is left in a process that no later turn must get.
-    pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker))
-            && !slot.phase.is_stopping()
-        {
-            slot.last_error = Some(format!("it was replaced: {why}"));
-            self.restart_slot(worker, false);
-        }
     }
 }
 

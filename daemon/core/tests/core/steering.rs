@@ -154,6 +154,22 @@ fn steer_with_no_turn_in_flight_is_refused() {
 }
 
 #[test]
+fn steer_names_only_jobs_that_are_live() {
+    let (mut world, conn, process) = running();
+    for id in 2..4 {
+        let send = r#"{"type":"send","text":"waits","session":"main"}"#;
+        world.request(conn, id, send);
+    }
+    // The end of the first is on its way to the disk: nothing can be said to it any more.
+    world.prompt_store = false;
+    world.end_turn(process);
+    let other = world.connect();
+    world.request(other, 1, r#"{"type":"steer","text":"x"}"#);
+    let refused = world.answer(other, 1);
+    assert_eq!(refused["error"], "2 jobs are live: j2, j3", "{refused}");
+}
+
+#[test]
 fn steer_waits_for_the_turns_first_byte() {
     let (mut world, conn, process) = running();
     world.end_turn(process);

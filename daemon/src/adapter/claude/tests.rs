@@ -18,8 +18,8 @@ fn is(kind: &str) -> impl Fn(&Record) -> bool + use<'_> {
     }
 }
 
-fn steered(word: u64, steering: &Steering) -> impl Fn(&WorkerEvent) -> bool + use<'_> {
-    move |event| matches!(event, WorkerEvent::Steered { steer: found, steering: how } if *found == word && how == steering)
+fn steered(number: u64, steering: &Steering) -> impl Fn(&WorkerEvent) -> bool + use<'_> {
+    move |event| matches!(event, WorkerEvent::Steered { steer: found, steering: how } if *found == number && how == steering)
 }
 
 #[test]

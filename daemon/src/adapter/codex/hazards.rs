@@ -13,8 +13,8 @@ use crate::adapter::testing::{self, answer, cancel, compact, prompt};
 
 const CANCEL: WorkerCommand = WorkerCommand::Cancel { turn: TurnId(1) };
 
-fn steer(word: u64) -> WorkerCommand {
-    testing::steer(word, "a word")
+fn steer(number: u64) -> WorkerCommand {
+    testing::steer(number, "go left")
 }
 
 #[test]
