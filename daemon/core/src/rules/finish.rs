@@ -423,7 +423,9 @@ impl State {
         };
         if !session.named && session.queue.is_empty() {
             // Mostly no second turn follows one that named no session: others get its process.
-            self.give_up(session_id, process);
+            if !self.lingers(process.worker, session_id) {
+                self.give_up(session_id, process);
+            }
         } else if let Some(idle_for) = self.may_be_unused(session_id) {
             let until = self.now.mono + idle_for;
             self.outbox.set(Timer::Unused(session_id), until);
