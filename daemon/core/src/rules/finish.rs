@@ -199,6 +199,8 @@ impl State {
                 Code::OutputLimit,
                 "the turn said more than 64 MiB and was ended".to_owned(),
             ),
+            // As after its death: the next daemon finds it waiting.
+            Ending::Interrupted if self.next_daemon_runs(turn) => return self.run_again(turn),
             Ending::Interrupted => (
                 Code::Interrupted,
                 "the daemon stopped while the turn ran".to_owned(),
