@@ -206,6 +206,25 @@ fn reconnect_after_a_kill_the_turn_goes_on() {
     assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
 }
 
+/// A restart that doesn't wait for it.
+#[test]
+fn reconnect_after_restart_now_the_turn_goes_on() {
+    let daemon = ledger_place().start();
+    let sent = running(&daemon.place, &["send", "--json", "--retry", "auto"]);
+    let stop = daemon.ask(r#"{"type":"daemon.stop","deadline":0,"restart":true}"#);
+    assert_eq!(stop[0]["ok"], true, "{stop:?}");
+    let (place, status) = daemon.left();
+    assert!(status.success(), "{status}");
+    std::fs::write(place.path("gate"), "").unwrap();
+    let daemon = place.start();
+    let (code, out, err) = waited(sent);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let told = kinds(&out);
+    let ends = told.iter().filter(|line| line.0 == "message_end");
+    assert_eq!(ends.map(|line| &line.1).collect::<Vec<_>>(), ["onetwo"]);
+    assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
+}
+
 #[test]
 fn reconnect_gives_up_when_nobody_comes() {
     let daemon = ledger_place().start();
