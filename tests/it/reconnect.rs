@@ -236,9 +236,18 @@ fn reconnect_gives_up_when_nobody_comes() {
     assert_eq!(code, Some(75), "{out}{err}");
     assert!(err.contains("its outcome is unknown"), "{err}");
     assert!(err.contains("--idempotency-key mine"), "{err}");
+    let hint =
+        "hint: it is j1: `agentctl jobs j1` says what is known of it, `agentctl attach j1` goes on";
+    assert!(err.contains(hint), "{err}");
     // It waited for a next one: at least the patience with a silent daemon.
     assert!(begun.elapsed() >= Duration::from_secs(2));
     assert_eq!(runs(&place), 1, "no one-shot ran what had left");
+    // Both commands are true.
+    let known = place.agentctl(&["jobs", "j1"]);
+    assert!(known.stdout.starts_with("j1 "), "{known:?}");
+    let daemon = place.start();
+    let attached = daemon.agentctl(&["attach", "j1"]);
+    assert!(attached.stderr.contains("agentd died"), "{attached:?}");
 }
 
 #[test]

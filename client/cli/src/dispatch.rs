@@ -131,6 +131,14 @@ async fn results(
     for job in &collected.pending {
         output::note(&format!("{job} is not done"));
     }
+    if let (Exit::Timeout, [first, ..]) = (exit, collected.pending.as_slice()) {
+        let pending: Vec<String> = collected.pending.iter().map(ToString::to_string).collect();
+        output::err(&format!(
+            "hint: `agentctl collect {}` goes on waiting, `agentctl attach {first}` shows what \
+             {first} does\n",
+            pending.join(" ")
+        ));
+    }
     Ok(exit)
 }
 
