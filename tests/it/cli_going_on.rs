@@ -1,9 +1,9 @@
-//! Going on from where somebody is: with the last session.
+//! Going on from where somebody is: with the last session, a closed one, or an interrupted job.
 
 use serde_json::Value;
 
 use crate::supervision::jsonl;
-use crate::support::{Daemon, Finished, Place, chaos_worker};
+use crate::support::{Daemon, Finished, Place, chaos_worker, wait_for};
 
 fn said(finished: &Finished) -> &str {
     assert_eq!(finished.code, Some(0), "{finished:?}");
@@ -67,4 +67,66 @@ fn unnamed_send_is_gone_on_with_and_remembered() {
         let args = ["send", "-c", "-a", agent, "chaos:count"];
         assert_eq!(said(&daemon.agentctl(&args)), "4\n", "{agent}");
     }
+}
+
+/// The commands that `agentctl jobs JOB` proposes.
+fn proposed(daemon: &Daemon, job: &str) -> Vec<String> {
+    let shown = daemon.agentctl(&["jobs", job]);
+    let lines = said(&shown).lines();
+    let commands = lines.filter_map(|line| line.strip_prefix("go on     agentctl "));
+    commands.map(str::to_owned).collect()
+}
+
+#[test]
+fn hints_about_a_closed_session_are_true() {
+    let daemon = Daemon::start();
+    let send = |text: &str| daemon.agentctl(&["send", "-s", "main", "-a", "chaos", text]);
+    assert_eq!(said(&send("chaos:say one")), "one\n");
+    let failed = send("chaos:say half; exit 9");
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    said(&daemon.agentctl(&["sessions", "close", "main"]));
+    let shown = daemon.agentctl(&["jobs", "j1"]);
+    assert!(
+        said(&shown).contains("session   main (closed)\n"),
+        "{shown:?}"
+    );
+    let history = daemon.agentctl(&["history", "main"]);
+    assert!(said(&history).contains("> chaos:say one"), "{history:?}");
+    let last = daemon.agentctl(&["history", "main", "--last"]);
+    assert_eq!(said(&last).matches("> chaos:").count(), 1, "{last:?}");
+    // The second time others have the name: the first job that is sent again.
+    for _ in 0..2 {
+        for (job, text) in [("j1", "one"), ("j2", "half")] {
+            let commands = proposed(&daemon, job);
+            let history = format!("history main --job {job} --full");
+            let retry = format!("retry {job}");
+            assert_eq!(commands, [&history[..], &retry], "{job}");
+            let told = daemon.agentctl(&history.split(' ').collect::<Vec<_>>());
+            assert!(said(&told).contains(text), "{told:?}");
+        }
+        let again = daemon.agentctl(&["retry", "j1"]);
+        assert_eq!(said(&again), "one\n");
+        let why = "j1 is sent again; its session main was closed, and begins anew";
+        assert!(again.stderr.contains(why), "{again:?}");
+    }
+    assert_eq!(
+        proposed(&daemon, "j3"),
+        ["history main --job j3 --full", "send --session main TEXT"]
+    );
+}
+
+#[test]
+fn interrupted_job_has_no_time_nobody_knows() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    client.send(r#"{"type":"send","agent":"chaos","session":"s","text":"chaos:say x;wait-file /nowhere/at/all"}"#);
+    client.until("message_delta");
+    let daemon = daemon.kill().start();
+    let shown = wait_for("it is told", || {
+        let shown = daemon.agentctl(&["jobs", "j1"]);
+        said(&shown)
+            .contains("interrupted")
+            .then(|| shown.stdout.clone())
+    });
+    assert!(shown.starts_with("j1 interrupted\n"), "{shown}");
 }
