@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::screen::{at_terminal, ended};
 use crate::supervision::jsonl;
 use crate::support::{Daemon, Finished, Place, chaos_worker, wait_for};
 
@@ -113,6 +114,68 @@ fn hints_about_a_closed_session_are_true() {
         proposed(&daemon, "j3"),
         ["history main --job j3 --full", "send --session main TEXT"]
     );
+}
+
+#[test]
+fn sessions_close_idle_asks_on_a_terminal() {
+    let daemon = Daemon::start();
+    for session in ["a", "b"] {
+        said(&daemon.agentctl(&["send", "-s", session, "-a", "chaos", "chaos:say x"]));
+    }
+    let args = ["sessions", "close", "--idle", "0s"];
+    let sessions = || {
+        let listed = daemon.ask(r#"{"type":"session.list"}"#).remove(0);
+        listed["sessions"].as_array().unwrap().len()
+    };
+    for no in ["\n", "n\n"] {
+        let (mut terminal, mut child) = at_terminal(&daemon.place, &args);
+        terminal.until("close 2 sessions (a, b)? [y/N] ");
+        terminal.type_in(no);
+        assert_eq!(ended(&mut child), (Some(2), String::new()));
+        assert!(terminal.rest().contains("nothing was closed"));
+        assert_eq!(sessions(), 2);
+    }
+    let (mut terminal, mut child) = at_terminal(&daemon.place, &args);
+    terminal.until("? [y/N] ");
+    terminal.type_in("y\n");
+    assert_eq!(
+        ended(&mut child),
+        (Some(0), "closed a\nclosed b\n".to_owned())
+    );
+    assert_eq!(sessions(), 0);
+    said(&daemon.agentctl(&["send", "-s", "c", "-a", "chaos", "chaos:say x"]));
+    let yes = [&args[..], &["--yes"]].concat();
+    let (terminal, mut child) = at_terminal(&daemon.place, &yes);
+    assert_eq!(ended(&mut child), (Some(0), "closed c\n".to_owned()));
+    assert_eq!(terminal.rest(), "");
+}
+
+#[test]
+fn session_is_named_by_word_or_option() {
+    let daemon = Daemon::start();
+    for session in ["a", "b", "c"] {
+        said(&daemon.agentctl(&["send", "-s", session, "-a", "chaos", "chaos:say x"]));
+    }
+    for command in [
+        &["history"][..],
+        &["attach"],
+        &["sessions", "show"],
+        &["sessions", "resume"],
+    ] {
+        let word = daemon.agentctl(&[command, &["a"]].concat());
+        let option = daemon.agentctl(&[command, &["--session", "a"]].concat());
+        assert_eq!(said(&word), said(&option), "{command:?}");
+        let both = daemon.agentctl(&[command, &["a", "--session", "a"]].concat());
+        assert_eq!(both.code, Some(2), "{both:?}");
+        let neither = daemon.agentctl(command);
+        let newest = command == ["history"];
+        assert_eq!(neither.code == Some(0), newest, "{neither:?}");
+    }
+    said(&daemon.agentctl(&["sessions", "new", "d", "--agent", "chaos"]));
+    let renamed = daemon.agentctl(&["sessions", "rename", "--session", "d", "e"]);
+    assert_eq!(said(&renamed), "d is called e now\n");
+    let closed = daemon.agentctl(&["sessions", "close", "--session", "b", "--session", "c"]);
+    assert_eq!(said(&closed), "closed b\nclosed c\n");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Resul
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let row = match find(&mut client, &args.which).await {
+    let row = match find(&mut client, args.which()).await {
         Ok(row) => row,
         Err(exit) => return Ok(exit),
     };
