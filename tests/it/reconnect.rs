@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::screen::{at_terminal, ended};
 use crate::support::{AGENTCTL, Daemon, Finished, Place, Reaped, chaos_worker, finish, wait_for};
 
 fn config(place: &Place) -> String {
@@ -248,6 +249,26 @@ fn reconnect_gives_up_when_nobody_comes() {
     let daemon = place.start();
     let attached = daemon.agentctl(&["attach", "j1"]);
     assert!(attached.stderr.contains("agentd died"), "{attached:?}");
+}
+
+#[test]
+fn reconnect_of_collect_that_fails_names_its_jobs() {
+    let daemon = ledger_place().start();
+    let args = [
+        "dispatch",
+        "chaos: ledger; wait-file /nowhere/at/all",
+        "chaos: say b",
+    ];
+    let jobs = daemon.agentctl(&args);
+    assert_eq!(jobs.stdout, "j1\nj2\n", "{jobs:?}");
+    wait_for("one has begun", || (runs(&daemon.place) == 1).then_some(()));
+    let (mut terminal, mut child) = at_terminal(&daemon.place, &["collect", "j1", "j2"]);
+    terminal.until("1 of 2 done");
+    let _place = daemon.kill();
+    assert_eq!(ended(&mut child).0, Some(69));
+    let seen = terminal.rest();
+    let hint = "hint: `agentctl collect j1 j2` asks for them again once a daemon runs";
+    assert!(seen.contains(hint), "{seen}");
 }
 
 #[test]
