@@ -218,7 +218,11 @@ fn collect_waits_for_one_or_for_a_while() {
         (
             Some(124),
             format!("{} done\nquick\n", jobs[1]),
-            format!("note: {} is not done\n", jobs[0])
+            format!(
+                "note: {0} is not done\nhint: `agentctl collect {0}` goes on waiting, `agentctl \
+                 attach {0}` shows what {0} does\n",
+                jobs[0]
+            )
         )
     );
     let line =

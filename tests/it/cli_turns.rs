@@ -306,8 +306,13 @@ fn retry_sends_a_stored_prompt_again() {
     assert_eq!(ledger.lines().count(), 2, "{ledger}");
     assert_eq!(daemon.agentctl(&["retry", "j99"]).code, Some(2));
     daemon.agentctl(&["sessions", "close", "main"]);
-    let closed = daemon.agentctl(&["retry", "j1"]);
-    assert_eq!(closed.code, Some(2), "{closed:?}");
+    let anew = daemon.agentctl(&["retry", "j1"]);
+    assert_eq!(
+        (anew.code, &anew.stdout),
+        (Some(0), &sent.stdout),
+        "{anew:?}"
+    );
+    assert!(anew.stderr.contains("session main was closed"), "{anew:?}");
 }
 
 #[test]

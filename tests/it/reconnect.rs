@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::screen::{at_terminal, ended};
 use crate::support::{AGENTCTL, Daemon, Finished, Place, Reaped, chaos_worker, finish, wait_for};
 
 fn config(place: &Place) -> String {
@@ -206,6 +207,25 @@ fn reconnect_after_a_kill_the_turn_goes_on() {
     assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
 }
 
+/// A restart that doesn't wait for it.
+#[test]
+fn reconnect_after_restart_now_the_turn_goes_on() {
+    let daemon = ledger_place().start();
+    let sent = running(&daemon.place, &["send", "--json", "--retry", "auto"]);
+    let stop = daemon.ask(r#"{"type":"daemon.stop","deadline":0,"restart":true}"#);
+    assert_eq!(stop[0]["ok"], true, "{stop:?}");
+    let (place, status) = daemon.left();
+    assert!(status.success(), "{status}");
+    std::fs::write(place.path("gate"), "").unwrap();
+    let daemon = place.start();
+    let (code, out, err) = waited(sent);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let told = kinds(&out);
+    let ends = told.iter().filter(|line| line.0 == "message_end");
+    assert_eq!(ends.map(|line| &line.1).collect::<Vec<_>>(), ["onetwo"]);
+    assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
+}
+
 #[test]
 fn reconnect_gives_up_when_nobody_comes() {
     let daemon = ledger_place().start();
@@ -217,9 +237,38 @@ fn reconnect_gives_up_when_nobody_comes() {
     assert_eq!(code, Some(75), "{out}{err}");
     assert!(err.contains("its outcome is unknown"), "{err}");
     assert!(err.contains("--idempotency-key mine"), "{err}");
+    let hint =
+        "hint: it is j1: `agentctl jobs j1` says what is known of it, `agentctl attach j1` goes on";
+    assert!(err.contains(hint), "{err}");
     // It waited for a next one: at least the patience with a silent daemon.
     assert!(begun.elapsed() >= Duration::from_secs(2));
     assert_eq!(runs(&place), 1, "no one-shot ran what had left");
+    // Both commands are true.
+    let known = place.agentctl(&["jobs", "j1"]);
+    assert!(known.stdout.starts_with("j1 "), "{known:?}");
+    let daemon = place.start();
+    let attached = daemon.agentctl(&["attach", "j1"]);
+    assert!(attached.stderr.contains("agentd died"), "{attached:?}");
+}
+
+#[test]
+fn reconnect_of_collect_that_fails_names_its_jobs() {
+    let daemon = ledger_place().start();
+    let args = [
+        "dispatch",
+        "chaos: ledger; wait-file /nowhere/at/all",
+        "chaos: say b",
+    ];
+    let jobs = daemon.agentctl(&args);
+    assert_eq!(jobs.stdout, "j1\nj2\n", "{jobs:?}");
+    wait_for("one has begun", || (runs(&daemon.place) == 1).then_some(()));
+    let (mut terminal, mut child) = at_terminal(&daemon.place, &["collect", "j1", "j2"]);
+    terminal.until("1 of 2 done");
+    let _place = daemon.kill();
+    assert_eq!(ended(&mut child).0, Some(69));
+    let seen = terminal.rest();
+    let hint = "hint: `agentctl collect j1 j2` asks for them again once a daemon runs";
+    assert!(seen.contains(hint), "{seen}");
 }
 
 #[test]

@@ -225,12 +225,12 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut view = Silent::default();
     let outcome = match turn::connect(socket, Fallback::Allowed).await {
         Ok(client) => turn::run(client, &send, &mut view, None).await?,
-        Err(error) => turn::TurnOutcome::Failed(error),
+        Err(error) => turn::TurnOutcome::Failed(error, None),
     };
     let took = begun.elapsed();
     let received = match &outcome {
         turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-        turn::TurnOutcome::Left | turn::TurnOutcome::Failed(_) => None,
+        turn::TurnOutcome::Left | turn::TurnOutcome::Failed(..) => None,
     };
     if args.json {
         let tried = tried(&args.name, received, took);

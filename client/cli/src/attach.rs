@@ -13,6 +13,7 @@ use agentd_protocol::rows::{JobRow, TurnRow};
 use agentd_protocol::work::{JobPhase, Jobs};
 
 use super::args::{AttachArgs, RetryJobArgs};
+use super::closed::{self, Kept};
 use super::exit::Exit;
 use super::outcome::{self, Again};
 use super::send::{self, JsonView, OwnTurn};
@@ -33,7 +34,7 @@ pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Resul
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let row = match find(&mut client, &args.which).await {
+    let row = match find(&mut client, args.which()).await {
         Ok(row) => row,
         Err(exit) => return Ok(exit),
     };
@@ -124,7 +125,7 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
         Ok(stored) => stored,
         Err(exit) => return Ok(exit),
     };
-    let mut send = match again(&stored.turn, &stored.row) {
+    let mut send = match again(&stored.turn, &stored.row, stored.session) {
         Ok(send) => send,
         Err(why) => {
             let hint = "`agentctl history` shows what it said: send that with `agentctl send`";
@@ -141,7 +142,12 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
     let send = key::completed(&send)?.into_owned();
     if !args.shown.json && !args.shown.quiet {
         let (job, session) = (args.job, output::safe(&stored.row.session));
-        output::note(&format!("{job} is sent again, in session {session}"));
+        output::note(&match stored.session {
+            Kept::Open => format!("{job} is sent again, in session {session}"),
+            Kept::Closed => {
+                format!("{job} is sent again; its session {session} was closed, and begins anew")
+            }
+        });
     }
     let turn = OwnTurn {
         socket,
@@ -154,6 +160,7 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
 struct StoredJob {
     row: JobRow,
     turn: TurnRow,
+    session: Kept,
 }
 
 async fn stored(job: JobId, socket: Option<&Path>) -> Result<StoredJob, Exit> {
@@ -169,16 +176,18 @@ async fn found(client: &mut Client, job: JobId) -> Result<StoredJob, Exit> {
     let turns = turns.map_err(|error| ask::tell(&error))?;
     let turn = turns.into_iter().next().ok_or_else(|| {
         output::error(
-            &format!("{job} can't be sent again: its session was closed"),
+            &format!("{job} can't be sent again: what it asked is not told any more"),
             None,
         );
         Exit::Usage
     })?;
-    Ok(StoredJob { row, turn })
+    let session = closed::session_of(client, &row).await;
+    let session = session.map_err(|error| ask::tell(&error))?;
+    Ok(StoredJob { row, turn, session })
 }
 
 /// The send that a stored one is once more, or why it can't be one.
-fn again(turn: &TurnRow, row: &JobRow) -> Result<Send, String> {
+fn again(turn: &TurnRow, row: &JobRow, session: Kept) -> Result<Send, String> {
     let Some(request) = &turn.request else {
         return Err("its prompt is too long to be told by the daemon, or that is older".to_owned());
     };
@@ -186,13 +195,22 @@ fn again(turn: &TurnRow, row: &JobRow) -> Result<Send, String> {
         return Err("it had attachments, which are not sent again".to_owned());
     }
     let send: Send = serde_json::from_value(request.clone()).map_err(|why| why.to_string())?;
-    Ok(Send {
+    let send = match session {
         // It keeps its agent, its directory and its tools.
+        Kept::Open => Send {
+            agent: None,
+            cwd: None,
+            cwd_if_new: None,
+            toolsets: None,
+            ..send
+        },
+        Kept::Closed => Send {
+            agent: Some(row.agent.clone()),
+            ..send
+        },
+    };
+    Ok(Send {
         session: Some(row.session.clone()),
-        agent: None,
-        cwd: None,
-        cwd_if_new: None,
-        toolsets: None,
         // Of the first time.
         idempotency_key: None,
         parent: None,
@@ -225,7 +243,7 @@ mod tests {
     fn retry_is_the_stored_send_in_its_session() {
         let request = json!({"text": "hi", "agent": "pi", "cwd": "/tmp", "model": "m", "parent": "j1",
             "idempotency_key": "k", "start_at": "2026-11-21T19:00:00Z", "labels": {"a": "b"}});
-        let send = again(&turn(json!({"request": request})), &row()).unwrap();
+        let send = again(&turn(json!({"request": request})), &row(), Kept::Open).unwrap();
         let expected = Send {
             text: "hi".to_owned(),
             session: Some("s4".to_owned()),
@@ -235,12 +253,20 @@ mod tests {
             ..Send::default()
         };
         assert_eq!(send, expected);
+        let turn = turn(json!({"request": request}));
+        let anew = again(&turn, &row(), Kept::Closed).unwrap();
+        let begins = Send {
+            agent: Some("pi".to_owned()),
+            cwd: Some("/tmp".to_owned()),
+            ..expected
+        };
+        assert_eq!(anew, begins);
     }
 
     #[test]
     fn retry_without_all_of_a_send_is_refused() {
-        assert!(again(&turn(json!({})), &row()).is_err());
+        assert!(again(&turn(json!({})), &row(), Kept::Open).is_err());
         let attached = json!({"request": {"text": "hi"}, "attachments": [{"mime": "text/plain"}]});
-        assert!(again(&turn(attached), &row()).is_err());
+        assert!(again(&turn(attached), &row(), Kept::Open).is_err());
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn run(socket: Option<&Path>) -> io::Result<Exit> {
             let server = client.hello.pid;
             (turn::run(client, &send, &mut Silent, None).await?, server)
         }
-        Err(error) => (TurnOutcome::Failed(error), 0),
+        Err(error) => (TurnOutcome::Failed(error, None), 0),
     };
     if let TurnOutcome::Final(received, _) = &outcome
         && let Some(Line::MessageEnd(end)) = &received.line

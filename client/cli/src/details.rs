@@ -11,6 +11,7 @@ use agentd_protocol::rows::{JobRow, SessionRow};
 use agentd_protocol::work::JobPhase;
 use serde_json::{Value, json};
 
+use super::closed::{self, Kept};
 use super::exit::Exit;
 use super::output::{self, safe};
 use super::rows;
@@ -29,9 +30,10 @@ const NAME: usize = 10;
 /// What is known of a job.
 struct JobFacts {
     row: JobRow,
-    /// Whole, where its session is still there.
+    /// Whole, where the daemon tells it.
     prompt: Option<String>,
     last: Option<Value>,
+    session: Kept,
 }
 
 pub(super) async fn job(client: &mut Client, job: JobId, json: bool) -> io::Result<Exit> {
@@ -45,7 +47,9 @@ pub(super) async fn job(client: &mut Client, job: JobId, json: bool) -> io::Resu
         Err(error) => return Ok(ask::tell(&error)),
     };
     if json {
-        let JobFacts { row, prompt, last } = facts;
+        let JobFacts {
+            row, prompt, last, ..
+        } = facts;
         let prompt = prompt.unwrap_or_else(|| row.preview.clone());
         output::out_json(&json!({"job": row, "prompt": prompt, "final": last}).to_string())?;
     } else {
@@ -68,11 +72,17 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
     };
     let prompt = match client.session_history(&row.session, Some(job)).await {
         Ok(mut turns) => turns.pop().map(|turn| turn.text),
-        // A session that was closed has no history any more.
+        // A daemon of before tells nothing of a session that was closed.
         Err(RequestError::Refused(_)) => None,
         Err(error) => return Err(error),
     };
-    Ok(Some(JobFacts { row, prompt, last }))
+    let session = closed::session_of(client, &row).await?;
+    Ok(Some(JobFacts {
+        row,
+        prompt,
+        last,
+        session,
+    }))
 }
 
 /// Facts under each other.
@@ -113,13 +123,21 @@ impl Facts<'_> {
 }
 
 fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
-    let JobFacts { row, prompt, last } = facts;
+    let JobFacts {
+        row,
+        prompt,
+        last,
+        session,
+    } = facts;
     let field = |name: &str| last.as_ref().and_then(|last| last.get(name));
     let word = |name: &str| field(name).and_then(Value::as_str);
     let number = |name: &str| field(name).and_then(Value::as_u64);
     let job = style.paint(Tone::Head, &row.job.to_string());
     let state = style.paint(rows::tone(row.state), &safe(&rows::job_state(row, now)));
-    let text = match number("duration_ms").filter(|_| last.is_some()) {
+    // How long a turn ran that its daemon didn't outlive, nobody knows: its final line says 0.
+    let is_known = |ms: &u64| *ms > 0 || row.state != JobPhase::Interrupted;
+    let ran = number("duration_ms").filter(is_known);
+    let text = match ran.filter(|_| last.is_some()) {
         Some(ms) => format!("{job} {state} after {}\n", took(ms)),
         None => format!("{job} {state}\n"),
     };
@@ -131,7 +149,10 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         _ => String::new(),
     };
     shown.add("agent", &format!("{}{model}", row.agent));
-    shown.add("session", &row.session);
+    match session {
+        Kept::Open => shown.add("session", &row.session),
+        Kept::Closed => shown.add("session", &format!("{} (closed)", row.session)),
+    }
     shown.when("accepted", &row.accepted_at, now);
     if let Some(start) = &row.start_at {
         shown.when("start", start, now);
@@ -170,16 +191,20 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     if let Some(answer) = word("text").filter(|text| !text.trim().is_empty()) {
         shown.beginning("answer", answer);
     }
-    for go_on in go_on(row) {
+    for go_on in go_on(row, *session) {
         shown.add("go on", &go_on);
     }
     shown.text
 }
 
 /// What somebody may want to do next.
-fn go_on(row: &JobRow) -> Vec<String> {
+fn go_on(row: &JobRow, kept: Kept) -> Vec<String> {
     let (job, session) = (row.job, &row.session);
     match row.state {
+        JobPhase::Completed if kept == Kept::Closed => vec![
+            format!("agentctl history {session} --job {job} --full"),
+            format!("agentctl retry {job}"),
+        ],
         JobPhase::Queued => vec![
             format!("agentctl attach {job}"),
             format!("agentctl abort {job}"),
@@ -261,6 +286,7 @@ mod tests {
             row: serde_json::from_str(row).unwrap(),
             prompt: Some("1\n2\n3\n4\n5\n6\n7".to_owned()),
             last: Some(serde_json::from_str(last).unwrap()),
+            session: Kept::Open,
         };
         let now = agentd_protocol::request::unix_ms("2026-11-21T19:00:00Z").unwrap();
         assert_eq!(
@@ -284,6 +310,30 @@ error     too\\u{1b} long
 go on     agentctl history main --job j4 --full
 go on     agentctl retry j4
 "
+        );
+    }
+
+    #[test]
+    fn job_details_leave_out_a_time_nobody_knows() {
+        let row = r#"{"job":"j4","session":"main","agent":"pi","state":"interrupted","attempt":1,"preview":"fix","accepted_at":"2026-11-21T18:58:00.250Z","code":"interrupted"}"#;
+        let last = r#"{"type":"error","job":"j4","code":"interrupted","error":"died","queued_ms":0,"duration_ms":0,"text":""}"#;
+        let facts = |ms: u64, session| JobFacts {
+            row: serde_json::from_str(row).unwrap(),
+            prompt: None,
+            last: serde_json::from_str(
+                &last.replace(r#"_ms":0,"text"#, &format!(r#"_ms":{ms},"text"#)),
+            )
+            .unwrap(),
+            session,
+        };
+        let shown = |ms, session| job_text(&facts(ms, session), 0, &Style::PLAIN);
+        let dead = shown(0, Kept::Closed);
+        assert!(dead.starts_with("j4 interrupted\n"), "{dead}");
+        assert!(dead.contains("session   main (closed)\n"), "{dead}");
+        let stopped = shown(2_000, Kept::Open);
+        assert!(
+            stopped.starts_with("j4 interrupted after 2 s\n"),
+            "{stopped}"
         );
     }
 }

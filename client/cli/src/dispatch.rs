@@ -46,13 +46,12 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         tell_ignored(row);
     }
     let jobs: Vec<JobId> = reply.value.iter().map(|row| row.job).collect();
-    let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     if args.json {
         output::out_json(&reply.line)?;
     } else if args.collect {
-        output::note(&format!("accepted {}", names.join(" ")));
+        output::note(&format!("accepted {}", names_of(&jobs)));
     } else {
-        output::out(&format!("{}\n", names.join("\n")))?;
+        output::out(&format!("{}\n", names_of(&jobs).replace(' ', "\n")))?;
     }
     if args.collect {
         return results(&mut client, &jobs, None, Wait::All, args.json).await;
@@ -112,7 +111,19 @@ async fn results(
     };
     let collected = match collected {
         Ok(collected) => collected,
-        Err(error) => return Ok(ask::tell(&error)),
+        Err(error) => {
+            let exit = ask::tell(&error);
+            if matches!(
+                error,
+                RequestError::NoAnswer(_) | RequestError::Unknown { .. }
+            ) {
+                output::err(&format!(
+                    "hint: `agentctl collect {}` asks for them again once a daemon runs\n",
+                    names_of(jobs)
+                ));
+            }
+            return Ok(exit);
+        }
     };
     let exit = exit::of_collected(&collected, wait);
     if json {
@@ -131,7 +142,20 @@ async fn results(
     for job in &collected.pending {
         output::note(&format!("{job} is not done"));
     }
+    if let (Exit::Timeout, [first, ..]) = (exit, collected.pending.as_slice()) {
+        output::err(&format!(
+            "hint: `agentctl collect {}` goes on waiting, `agentctl attach {first}` shows what \
+             {first} does\n",
+            names_of(&collected.pending)
+        ));
+    }
     Ok(exit)
+}
+
+/// As a command takes them.
+fn names_of(jobs: &[JobId]) -> String {
+    let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    names.join(" ")
 }
 
 /// The turns and their keys, or what is wrong with them.

@@ -42,7 +42,7 @@ pub(super) async fn history(args: HistoryArgs, socket: Option<&Path>) -> io::Res
 
 /// `--last main` is the last turn of `main`: what follows the option may be its number, or not.
 fn meant(args: &HistoryArgs) -> Result<Meant, String> {
-    let session = args.session.clone();
+    let session = args.of.clone().or_else(|| args.session.clone());
     let Some(last) = &args.last else {
         return Ok(Meant {
             session,

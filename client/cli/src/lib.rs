@@ -16,6 +16,7 @@ mod bench;
 mod built_in;
 mod busy;
 mod choose;
+mod closed;
 mod complete;
 mod compose;
 mod config;

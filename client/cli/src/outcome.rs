@@ -12,6 +12,7 @@ use super::exit::{self, Exit};
 use super::turn::{Interrupted, TurnOutcome};
 use super::{choose, output};
 use agentd_client::client::ClientError;
+use agentd_client::wire::Received;
 
 /// The commands that send one turn, and their option for its key.
 const SENDING: &[&str] = &["send", "agent", "retry"];
@@ -41,7 +42,7 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
                 }
             };
             if exit == Exit::Unknown {
-                output::err(&again.hint());
+                output::err(&again.hint(job_of(received)));
             }
             match interrupted {
                 Interrupted::Yes => Exit::Interrupted,
@@ -53,14 +54,22 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
                 }
             }
         }
-        TurnOutcome::Failed(error) => {
+        TurnOutcome::Failed(error, job) => {
             tell_client_error(error);
             let exit = exit::of_client_error(error);
             if exit == Exit::Unknown {
-                output::err(&again.hint());
+                output::err(&again.hint(*job));
             }
             exit
         }
+    }
+}
+
+/// The job that a final line is of.
+fn job_of(received: &Received) -> Option<JobId> {
+    match &received.line {
+        Some(Line::Error(error)) => error.turn.as_ref()?.job,
+        _ => None,
     }
 }
 
@@ -87,15 +96,16 @@ pub(super) enum Again<'a> {
 }
 
 impl Again<'_> {
-    fn hint(self) -> String {
-        let send = match self {
-            Self::Job(job) => {
-                return format!("hint: see what became of it: `agentctl attach {job}`\n");
-            }
-            Self::Send(send) => send,
+    /// What to do, about the job if its number is known.
+    fn hint(self, job: Option<JobId>) -> String {
+        let words = words();
+        let (job, send) = match self {
+            Self::Job(job) => return job_hint(&words, job),
+            Self::Send(send) => (job, send),
         };
+        let about = job.map_or_else(String::new, |job| job_hint(&words, job));
         let key = send.idempotency_key.as_deref().unwrap_or_default();
-        retry_hint(SENDING, KEY_OPTION, key, send.session.as_deref())
+        about + &retry_hint(SENDING, KEY_OPTION, key, send.session.as_deref())
     }
 
     /// The daemon counts attachments; who sent them knows their files.
@@ -132,13 +142,48 @@ pub(super) fn retry_hint(
     key: &str,
     session: Option<&str>,
 ) -> String {
-    let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
     format!(
         "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
-        retry_command(&words, commands, option, key, session)
+        retry_command(&words(), commands, option, key, session)
     )
+}
+
+/// This command, as it was typed.
+fn words() -> Vec<String> {
+    let words = std::env::args_os();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// How somebody hears of a job that was accepted: from the store, or from the daemon that comes next.
+fn job_hint(words: &[String], job: JobId) -> String {
+    let there = daemon_of(words);
+    format!(
+        "hint: it is {job}: `agentctl{there} jobs {job}` says what is known of it, \
+         `agentctl{there} attach {job}` goes on with it once a daemon runs\n"
+    )
+}
+
+/// The options that say which daemon, as they were typed.
+fn daemon_of(words: &[String]) -> String {
+    let mut there = String::new();
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            // What follows is said to the agent.
+            "--" => break,
+            "--socket" | "--host" => {
+                let value = words.next().map(|value| quoted(value)).unwrap_or_default();
+                there.push_str(&format!(" {word} {value}"));
+            }
+            word if word.starts_with("--socket=") || word.starts_with("--host=") => {
+                there.push_str(&format!(" {}", quoted(word)));
+            }
+            _ => {}
+        }
+    }
+    there
 }
 
 /// The same command with its key. The last session may be another one by then.
@@ -207,6 +252,37 @@ mod tests {
         };
         let named = Again::Send(&send).named("`attachments[1]` is a device");
         assert_eq!(named, "`/b.txt` is a device");
+    }
+
+    #[test]
+    fn outcome_unknown_names_the_job_and_command() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let of = |typed: &[&str]| -> String {
+            let typed: Vec<String> = words(typed);
+            job_hint(&typed, JobId(4))
+        };
+        assert_eq!(
+            of(&["agentctl", "send", "hi"]),
+            "hint: it is j4: `agentctl jobs j4` says what is known of it, \
+             `agentctl attach j4` goes on with it once a daemon runs\n"
+        );
+        for (typed, there) in [
+            (
+                &["agentctl", "--host", "mac", "send", "hi"][..],
+                " --host mac ",
+            ),
+            (
+                &["agentctl", "send", "--socket=/a b", "hi"],
+                " '--socket=/a b' ",
+            ),
+            (&["agentctl", "send", "--", "--host"], " "),
+        ] {
+            let hint = of(typed);
+            assert!(
+                hint.contains(&format!("`agentctl{there}jobs j4`")),
+                "{hint}"
+            );
+        }
     }
 
     #[test]

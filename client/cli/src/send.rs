@@ -119,7 +119,7 @@ impl OwnTurn<'_> {
                     }
                     turn::run(client, &send, &mut view(&send), asker.take()).await?
                 }
-                Err(error) => turn::TurnOutcome::Failed(error),
+                Err(error) => turn::TurnOutcome::Failed(error, None),
             };
             if asks
                 && send.agent.is_none()

@@ -2,7 +2,7 @@
 //!
 //! Owns what they ask for. Must not know how a row looks (`rows`).
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::args::{
 };
 use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, compose, details, output, rows, value};
+use super::{ask, compose, details, output, rows, terminal, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::{FoundPages, Model};
@@ -25,6 +25,8 @@ use agentd_terminal::style::Style;
 
 /// Sessions that a list shows when nobody says how many.
 const LIMIT: usize = 50;
+/// Sessions that a question names: more would hide it.
+const NAMED: usize = 5;
 
 pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     match args.command {
@@ -43,7 +45,7 @@ pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::R
                 Ok(client) => client,
                 Err(exit) => return Ok(exit),
             };
-            let exit = details::session(&mut client, &args.session, args.json).await;
+            let exit = details::session(&mut client, &args.session.name(), args.json).await;
             client.close().await;
             exit
         }
@@ -69,9 +71,16 @@ async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exi
         SessionsCommand::New(args) => make(client, args).await,
         SessionsCommand::Close(args) => close(client, args).await,
         SessionsCommand::Rename(args) => {
+            let (session, to) = match args.of() {
+                Ok(named) => named,
+                Err(why) => {
+                    output::error(why, Some("`agentctl sessions rename SESSION NEW`"));
+                    return Ok(Exit::Usage);
+                }
+            };
             let rename = SessionRename {
-                session: args.session,
-                to: args.to,
+                session: session.to_owned(),
+                to: to.to_owned(),
             };
             let renamed = client.session_rename(&rename).await;
             ask::print(renamed, args.output.json, |(name, was)| {
@@ -80,7 +89,7 @@ async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exi
             })
         }
         SessionsCommand::Resume(args) => {
-            let resumed = client.session_resume(&args.session).await;
+            let resumed = client.session_resume(&args.session.name()).await;
             ask::print(resumed, args.output.json, |jobs| match jobs.as_slice() {
                 [] => "no turn was held\n".to_owned(),
                 jobs => {
@@ -177,7 +186,7 @@ async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
 /// Each by itself: one that can't be closed keeps no other.
 async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit> {
     let names = match args.idle {
-        None => args.sessions,
+        None => [args.sessions, args.session].concat(),
         Some(idle) => match idle_for(client, idle, args.agent.as_deref()).await {
             Ok(names) => names,
             Err(error) => return Ok(ask::tell(&error)),
@@ -185,6 +194,10 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
     };
     if names.is_empty() && !args.json {
         output::out_line("no session is that idle")?;
+    }
+    if args.idle.is_some() && !args.yes && !may_close(&names)? {
+        output::note("nothing was closed");
+        return Ok(Exit::Usage);
     }
     let mut worst = Exit::Done;
     for name in &names {
@@ -200,6 +213,24 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
         }
     }
     Ok(worst)
+}
+
+/// Asks on a terminal: whoever named none sees which they are. Elsewhere it is done as told.
+fn may_close(names: &[String]) -> io::Result<bool> {
+    if names.is_empty() || !io::stdin().is_terminal() || !output::err_is_terminal() {
+        return Ok(true);
+    }
+    let count = output::counted(names.len() as u64, "session");
+    let mut which = names[..names.len().min(NAMED)].join(", ");
+    if names.len() > NAMED {
+        which.push_str(&format!(" and {} more", names.len() - NAMED));
+    }
+    let question = format!("close {count} ({which})? [y/N] ");
+    let line = terminal::ask_line(&output::safe(&question))?;
+    Ok(matches!(
+        line.as_deref().map(str::trim),
+        Some("y" | "Y" | "yes")
+    ))
 }
 
 /// Sessions that have nothing to do, and had nothing for so long.

@@ -67,8 +67,8 @@ pub(super) enum TurnOutcome {
     Final(Box<Received>, Interrupted),
     /// Asked twice to end: we left, the turn may still be ending.
     Left,
-    /// Nobody could take it, or its end isn't known.
-    Failed(ClientError),
+    /// Nobody could take it, or its end isn't known; its number is, once it was accepted.
+    Failed(ClientError, Option<JobId>),
 }
 
 /// Did a signal ask for its end?
@@ -198,7 +198,7 @@ impl<V: View> Running<'_, V> {
             let (id, first) = match self.first(lost).await {
                 Ok(Some(first)) => first,
                 Ok(None) => return Ok(TurnOutcome::Left),
-                Err(error) => return Ok(TurnOutcome::Failed(error)),
+                Err(error) => return Ok(TurnOutcome::Failed(error, self.job)),
             };
             // A daemon that was stopping may have been followed by a run without one, and whoever
             // reads has to know that.
@@ -217,7 +217,7 @@ impl<V: View> Running<'_, V> {
                     lost = Some(why);
                 }
                 ConversationEnd::Lost(why) => {
-                    return Ok(TurnOutcome::Failed(ClientError::Unknown(why)));
+                    return Ok(TurnOutcome::Failed(ClientError::Unknown(why), self.job));
                 }
             }
         }

@@ -59,6 +59,10 @@ pub const COLLECT_JOBS: usize = 256;
 /// Bytes a reader may lie behind before it is refilled from the store.
 pub const READER_QUEUE: usize = 256 * 1024;
 
+/// Sessions that nobody named which one process goes on knowing without being kept for them: a person
+/// goes on with one of the last, and a script may begin thousands.
+pub const LINGERING_SESSIONS: usize = 32;
+
 /// Processes at most: an agent takes 100 to 300 MB.
 pub const MAX_WORKERS: usize = 16;
 

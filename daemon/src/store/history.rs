@@ -7,11 +7,11 @@ use agentd_core::{head, rfc3339};
 use agentd_protocol::limits::MAX_TEXT;
 use agentd_protocol::line::Telling;
 use agentd_protocol::{Body, JobId, rows};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use super::columns::{int, nat};
-use super::lists::{phase, session_id};
+use super::lists::{phase, session_of, session_read};
 use super::texts::{of_message, texts};
 
 /// Encoded bytes of the turns of one page; the first one is given whatever it has. A line may have
@@ -52,7 +52,12 @@ pub(super) fn history(
     let Wanted {
         job, after, limit, ..
     } = *wanted;
-    let Some(session) = session_id(conn, session)? else {
+    let of_job = job.map(|job| session_of(conn, session, job)).transpose()?;
+    let session = match of_job.flatten() {
+        None => session_read(conn, session)?,
+        found => found,
+    };
+    let Some(session) = session else {
         let (turns, more) = (None, false);
         return Ok(Loaded::History { turns, more });
     };
@@ -271,15 +276,10 @@ pub(super) fn message(
     message: u32,
     after: u64,
 ) -> rusqlite::Result<Loaded> {
-    let there = conn
-        .prepare_cached(
-            "SELECT 1 FROM jobs JOIN sessions ON sessions.id = jobs.session
-             WHERE jobs.job = ?1 AND sessions.name = ?2
-                AND EXISTS (SELECT 1 FROM texts WHERE texts.job = jobs.job AND message = ?3)",
-        )?
-        .query_row(params![int(job.0), session, message], |_| Ok(()))
-        .optional()?;
-    if there.is_none() {
+    let has_it = conn
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM texts WHERE job = ?1 AND message = ?2)")?
+        .query_row(params![int(job.0), message], |row| row.get::<_, bool>(0))?;
+    if !has_it || session_of(conn, session, job)?.is_none() {
         return Ok(Loaded::Message(None));
     }
     let (from, text) = of_message(conn, (job, message), after, MAX_TEXT)?;

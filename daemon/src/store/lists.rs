@@ -60,7 +60,7 @@ pub(super) fn jobs(
 fn job_numbers(conn: &Connection, filter: &JobFilter, limit: usize) -> rusqlite::Result<Vec<i64>> {
     let session = match &filter.session {
         None => None,
-        Some(name) => match session_id(conn, name)? {
+        Some(name) => match session_read(conn, name)? {
             None => return Ok(Vec::new()),
             known => known,
         },
@@ -253,6 +253,34 @@ pub(super) fn session_id(conn: &Connection, name: &str) -> rusqlite::Result<Opti
     conn.prepare_cached("SELECT id FROM sessions WHERE name = ?1")?
         .query_row([name], |row| row.get(0))
         .optional()
+}
+
+/// The place of the session whose past is read by this name: the open one, else the one of this name
+/// that was closed last.
+pub(super) fn session_read(conn: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
+    if let Some(open) = session_id(conn, name)? {
+        return Ok(Some(open));
+    }
+    // As `close` renames them; `$` is the next character.
+    conn.prepare_cached("SELECT max(id) FROM sessions WHERE name > ?1 || '#' AND name < ?1 || '$'")?
+        .query_row([name], |row| row.get(0))
+}
+
+/// The place of a job's session, if that has this name, or had it when it was closed.
+pub(super) fn session_of(
+    conn: &Connection,
+    name: &str,
+    job: JobId,
+) -> rusqlite::Result<Option<i64>> {
+    let of_job = "SELECT sessions.id, name FROM jobs JOIN sessions ON sessions.id = jobs.session
+         WHERE job = ?1";
+    let found = conn
+        .prepare_cached(of_job)?
+        .query_row([int(job.0)], |row| {
+            Ok((row.get::<_, i64>(0)?, shown(row.get(1)?)))
+        })
+        .optional()?;
+    Ok(found.filter(|(_, named)| named == name).map(|(id, _)| id))
 }
 
 /// A long column, of which only beginnings are read, without the pages that hold the rest.

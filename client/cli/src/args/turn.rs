@@ -57,11 +57,30 @@ pub struct ShownArgs {
 #[derive(Args, Clone, Debug)]
 pub struct AttachArgs {
     /// A job, or a session: then its turn that runs, else its last one
-    #[arg(value_name = "JOB|SESSION")]
-    pub which: String,
+    #[arg(value_name = "JOB|SESSION", required_unless_present = "session")]
+    which: Option<String>,
+    /// A session
+    #[arg(
+        long,
+        short,
+        value_name = "NAME",
+        hide = true,
+        conflicts_with = "which"
+    )]
+    session: Option<String>,
     /// What is seen of it.
     #[command(flatten)]
     pub shown: ShownArgs,
+}
+
+impl AttachArgs {
+    /// What was named, in whichever way.
+    #[must_use]
+    pub fn which(&self) -> &str {
+        // One of them is there, or the arguments were refused.
+        let named = self.which.as_deref().or(self.session.as_deref());
+        named.unwrap_or_default()
+    }
 }
 
 // `retry`.

@@ -184,8 +184,9 @@ Only while none of its turns runs or waits. Its process ends, and comes again wi
 Examples:
   agentctl sessions close main
   agentctl sessions close --idle 7d
+  agentctl sessions close --idle 7d --yes
 
-Their jobs stay in `agentctl jobs`.")]
+Their jobs stay in `agentctl jobs`, and what was said in `agentctl history`.")]
     Close(CloseSessionsArgs),
     /// Run the turns that wait because one before them was interrupted
     #[command(after_help = "Examples:\n  agentctl sessions resume main")]
@@ -212,12 +213,32 @@ pub struct NewSessionArgs {
     pub json: bool,
 }
 
+// One session, as a word or by the option that other commands have for it.
+#[derive(Args, Clone, Debug)]
+pub struct OneSession {
+    /// Which
+    #[arg(value_name = "SESSION", required_unless_present = "session")]
+    of: Option<String>,
+    /// The same
+    #[arg(long, short, value_name = "NAME", hide = true, conflicts_with = "of")]
+    session: Option<String>,
+}
+
+impl OneSession {
+    /// Its name, in whichever way it was given.
+    #[must_use]
+    pub fn name(self) -> String {
+        // One of them is there, or the arguments were refused.
+        self.of.or(self.session).unwrap_or_default()
+    }
+}
+
 // A command about one session.
 #[derive(Args, Clone, Debug)]
 pub struct SessionArgs {
-    /// Which
-    #[arg(value_name = "NAME")]
-    pub session: String,
+    /// Which.
+    #[command(flatten)]
+    pub session: OneSession,
     /// How to print it.
     #[command(flatten)]
     pub output: JsonArgs,
@@ -226,9 +247,9 @@ pub struct SessionArgs {
 // `sessions show`.
 #[derive(Args, Clone, Debug)]
 pub struct ShowSessionArgs {
-    /// Which
-    #[arg(value_name = "NAME")]
-    pub session: String,
+    /// Which.
+    #[command(flatten)]
+    pub session: OneSession,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -260,26 +281,47 @@ pub struct SearchArgs {
 // `sessions rename`.
 #[derive(Args, Clone, Debug)]
 pub struct RenameSessionArgs {
-    /// Which
-    #[arg(value_name = "NAME")]
-    pub session: String,
-    /// What it is called from now on
-    #[arg(value_name = "NEW")]
-    pub to: String,
+    /// Which, and what it is called from now on
+    #[arg(value_names = ["SESSION", "NEW"], num_args = 1..=2, required = true)]
+    words: Vec<String>,
+    /// Which, instead of the first word
+    #[arg(long, short, value_name = "NAME", hide = true)]
+    session: Option<String>,
     /// How to print it.
     #[command(flatten)]
     pub output: JsonArgs,
+}
+
+impl RenameSessionArgs {
+    /// The session and its new name, or what to say when one of them is missing.
+    ///
+    /// # Errors
+    /// When there are too many or too few words.
+    pub fn of(&self) -> Result<(&str, &str), &'static str> {
+        match (self.words.as_slice(), &self.session) {
+            ([session, to], None) => Ok((session, to)),
+            ([to], Some(session)) => Ok((session, to)),
+            ([_], None) => Err("one word was given, expected a session and its new name"),
+            _ => Err("the session was given twice"),
+        }
+    }
 }
 
 // `sessions close`.
 #[derive(Args, Clone, Debug)]
 pub struct CloseSessionsArgs {
     /// Which
-    #[arg(value_name = "NAME", required_unless_present = "idle")]
+    #[arg(value_name = "SESSION", required_unless_present_any = ["idle", "session"])]
     pub sessions: Vec<String>,
-    /// All that were last used so long ago and have nothing to do: 12h, 7d
-    #[arg(long, value_name = "SPAN", value_parser = value::span, conflicts_with = "sessions")]
+    /// The same; may be given again
+    #[arg(long, short, value_name = "NAME", hide = true)]
+    pub session: Vec<String>,
+    /// All that were last used so long ago and have nothing to do: 12h, 7d; asks on a terminal
+    #[arg(long, value_name = "SPAN", value_parser = value::span, conflicts_with_all = ["sessions", "session"])]
     pub idle: Option<Duration>,
+    /// With --idle: close them without asking
+    #[arg(long, requires = "idle")]
+    pub yes: bool,
     /// With --idle: only of this agent
     #[arg(long, value_name = "NAME", requires = "idle")]
     pub agent: Option<String>,
@@ -292,7 +334,10 @@ pub struct CloseSessionsArgs {
 #[derive(Args, Clone, Debug)]
 pub struct HistoryArgs {
     /// Which; without, the one with the newest turn
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    pub of: Option<String>,
+    /// The same
+    #[arg(long, short, value_name = "NAME", hide = true)]
     pub session: Option<String>,
     /// Only this turn
     #[arg(long, value_name = "JOB")]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::line::ToolTrace;
-use agentd_protocol::request::Send;
+use agentd_protocol::request::{Retry, Send};
 use agentd_protocol::{Body, Id, JobId, Line, serde_json};
 
 use crate::attached::Attachments;
 use crate::ids::{ConnId, FollowId, Process, QuestionId, SessionId, TurnId};
 use crate::jobs::said::{Message, Out, Said};
-use crate::limits::{MESSAGES_BYTES, TEXT_FLUSH_BYTES, TEXT_REWRITTEN};
+use crate::limits::{ATTEMPTS, MESSAGES_BYTES, TEXT_FLUSH_BYTES, TEXT_REWRITTEN};
 use crate::rare::Rare;
 use crate::sessions::session::Session;
 use crate::store::{MessageText, NewJob, Position, SoFar, TextKind, Write};
@@ -152,6 +152,12 @@ impl Job {
         self.said.superseded = true;
         self.clock = None;
         self.said.started_at = None;
+    }
+
+    /// Did its sender say that it may run again after it was interrupted? Three times at most, as it
+    /// may be what kills its agent.
+    pub(crate) fn may_run_again(&self) -> bool {
+        self.terms.retry == Retry::Auto && self.attempt < ATTEMPTS
     }
 
     /// The next attempt begins: what the one before it said is replaced. Until then it is all that

@@ -38,7 +38,7 @@ pub(crate) fn blame(slot: &Slot, was_ready: bool, usual: Option<&Fit>) -> Blame 
     // One typo in a model's name must not keep the agent from everybody for ten minutes.
     let odd = usual.is_some_and(|usual| *usual != slot.fit);
     let sessions: Vec<SessionId> = if was_ready || odd {
-        slot.sessions.iter().copied().collect()
+        slot.held().collect()
     } else {
         slot.resuming.into_iter().collect()
     };

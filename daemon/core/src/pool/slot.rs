@@ -2,7 +2,7 @@
 //!
 //! Owns the data; transitions are in `supervisor.rs`, `stop_stages.rs` and `process_exit.rs` of the rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use agentd_protocol::line::WorkerState;
@@ -12,7 +12,7 @@ use crate::attached::AttachmentSupport;
 use crate::counters::Tally;
 use crate::effect::StopStage;
 use crate::ids::{Generation, SessionId, TurnId};
-use crate::limits::PROBE_AFTER;
+use crate::limits::{LINGERING_SESSIONS, PROBE_AFTER};
 use crate::pool::fit::{Fit, Reach};
 
 /// One process slot.
@@ -31,6 +31,9 @@ pub(crate) struct Slot {
     pub(crate) spawned_at: Duration,
     /// Sessions it holds.
     pub(crate) sessions: BTreeSet<SessionId>,
+    /// Those of them that nobody named and that have no turn, the one used last at the end. It knows
+    /// them as long as it lives, and isn't kept for them.
+    pub(crate) lingering: VecDeque<SessionId>,
     /// Turns it has, or is about to get.
     pub(crate) turns: BTreeSet<TurnId>,
     /// Turns at once.
@@ -91,6 +94,39 @@ impl Slot {
     /// Is its process one turn?
     pub(crate) fn is_one_turn(&self) -> bool {
         self.describe.sessions == Sessions::PerTurn
+    }
+
+    /// Sessions that it is there for.
+    pub(crate) fn held(&self) -> impl Iterator<Item = SessionId> {
+        let held = self.sessions.iter().copied();
+        held.filter(|session| !self.lingering.contains(session))
+    }
+
+    /// Is it there for no session?
+    pub(crate) fn is_free(&self) -> bool {
+        self.sessions.len() <= self.lingering.len()
+    }
+
+    /// A session that nobody named has no turn any more; returns the one that has to leave for it.
+    pub(crate) fn lingers(&mut self, session: SessionId) -> Option<SessionId> {
+        self.has_turn_again(session);
+        self.lingering.push_back(session);
+        if self.lingering.len() > LINGERING_SESSIONS {
+            self.lingering.pop_front()
+        } else {
+            None
+        }
+    }
+
+    /// A session has a turn: it is there for that one.
+    pub(crate) fn has_turn_again(&mut self, session: SessionId) {
+        self.lingering.retain(|other| *other != session);
+    }
+
+    /// A session leaves it.
+    pub(crate) fn lets_go(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+        self.has_turn_again(session);
     }
 
     /// Does the id of a session go with each of its turns?
@@ -287,6 +323,7 @@ impl Slot {
             last_ok_ms: None,
             spawned_at: Duration::ZERO,
             sessions: BTreeSet::new(),
+            lingering: VecDeque::new(),
             turns: BTreeSet::new(),
             capacity: agent.describe.concurrent_sends.max(1),
             one_session: agent.describe.sessions != Sessions::Many,

@@ -34,6 +34,7 @@ impl State {
         // store.
         slot.turns.insert(turn);
         slot.sessions.insert(session_id);
+        slot.has_turn_again(session_id);
         let process = Process {
             worker,
             generation: slot.generation,
@@ -162,10 +163,7 @@ impl State {
         let prompt = job.prompt(turn, session, native.as_deref(), given);
         self.jobs.unclock(turn);
         if context == Context::Lost {
-            let session = name.clone();
-            self.outbox.write_lazily(Write::Lost { session });
-            self.forget_if_without_memory(turn, process.worker);
-            self.note(turn, &Notice::of(Code::ContextLost, format!("the session `{name}` goes on without its earlier turns: what held them is gone")));
+            self.lost_context(turn, process.worker, name);
         }
         let Some(prompt) = prompt else { return };
         if let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) {
@@ -231,6 +229,22 @@ impl State {
             Context::Lost
         };
         Some((context, native))
+    }
+
+    /// A turn begins without its session's earlier ones.
+    fn lost_context(&mut self, turn: TurnId, worker: WorkerId, session: String) {
+        let slot = self.pool.get(&worker);
+        let why = match slot.filter(|slot| !slot.resumes) {
+            Some(slot) => format!(
+                "the agent `{}` remembers them in its process alone, and that is gone",
+                slot.agent
+            ),
+            None => "what held them is gone".to_owned(),
+        };
+        let text = format!("the session `{session}` goes on without its earlier turns: {why}");
+        self.outbox.write_lazily(Write::Lost { session });
+        self.forget_if_without_memory(turn, worker);
+        self.note(turn, &Notice::of(Code::ContextLost, text));
     }
 
     /// The agent's own id of a session is of no use to a form of it that has no memory: that was
@@ -403,7 +417,7 @@ impl State {
 
     /// Would the earlier turns of some session be lost with the process?
     pub(crate) fn is_memory(&self, slot: &Slot) -> bool {
-        let mut sessions = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
+        let mut sessions = slot.held().filter_map(|id| self.sessions.get(&id));
         sessions
             .any(|session| session.turns > 0 && !(slot.resumes && can_be_reopened(slot, session)))
     }
@@ -411,7 +425,7 @@ impl State {
 
 /// Does the agent know the session by an id of its own? One that is reopened when its process starts
 /// is asked for it then.
-fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
+pub(crate) fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
     session.native.is_some() || !slot.reopens_in_turns()
 }
 

@@ -199,6 +199,8 @@ impl State {
                 Code::OutputLimit,
                 "the turn said more than 64 MiB and was ended".to_owned(),
             ),
+            // As after its death: the next daemon finds it waiting.
+            Ending::Interrupted if self.next_daemon_runs(turn) => return self.run_again(turn),
             Ending::Interrupted => (
                 Code::Interrupted,
                 "the daemon stopped while the turn ran".to_owned(),
@@ -423,7 +425,9 @@ impl State {
         };
         if !session.named && session.queue.is_empty() {
             // Mostly no second turn follows one that named no session: others get its process.
-            self.give_up(session_id, process);
+            if !self.lingers(process.worker, session_id) {
+                self.give_up(session_id, process);
+            }
         } else if let Some(idle_for) = self.may_be_unused(session_id) {
             let until = self.now.mono + idle_for;
             self.outbox.set(Timer::Unused(session_id), until);

@@ -14,7 +14,7 @@ use crate::health::{Cause, mix};
 use crate::ids::{Generation, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::jobs::slices::Fate;
-use crate::limits::{ATTEMPTS, DEFAULT_EXPIRES, HEALTHY_AFTER, MISSING_EXITS, PERMANENT_EXITS};
+use crate::limits::{DEFAULT_EXPIRES, HEALTHY_AFTER, MISSING_EXITS, PERMANENT_EXITS};
 use crate::log::What;
 use crate::outbox::timers::Timer;
 use crate::peers::questions::Closed;
@@ -410,10 +410,7 @@ impl State {
             let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
                 continue;
             };
-            // Somebody asked that it be run again; three times at most, as it may be what kills its
-            // agent.
-            let again =
-                job.terms.retry == agentd_protocol::request::Retry::Auto && job.attempt < ATTEMPTS;
+            let again = job.may_run_again();
             match job.phase.clone() {
                 // Not a byte went to it: when the store answers, `begin` sees that it is gone.
                 Phase::Pending { .. } | Phase::Marking { .. } => {}

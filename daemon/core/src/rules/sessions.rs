@@ -331,7 +331,7 @@ impl State {
         let Some(slot) = self.pool.get_mut(&worker) else {
             return self.outbox.dangling(worker);
         };
-        slot.sessions.remove(&session);
+        slot.lets_go(session);
         if slot.one_session && slot.turns.is_empty() {
             // It serves that session alone, and nobody can name it any more.
             slot.retiring = true;

@@ -127,7 +127,7 @@ impl State {
         // Who waits for one that is starting gets it first.
         let others = self.pool.iter().filter(|(worker, slot)| {
             slot.agent == agent.name
-                && slot.sessions.is_empty()
+                && slot.is_free()
                 && slot.turns.is_empty()
                 && slot.is_ready()
                 && slot.takes_turns()

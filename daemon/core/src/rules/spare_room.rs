@@ -58,15 +58,12 @@ impl State {
     /// Is an idle process its agent's spare? Of those that nobody configured one is enough.
     pub(crate) fn is_kept_spare(&self, worker: WorkerId, slot: &Slot, agent: &Agent) -> bool {
         let wanted = self.spares_wanted(agent);
-        let is_free =
-            |slot: &Slot| slot.agent == agent.name && slot.sessions.is_empty() && slot.is_ready();
+        let is_free = |slot: &Slot| slot.agent == agent.name && slot.is_free() && slot.is_ready();
         let others = self
             .pool
             .iter()
             .filter(|(other, slot)| *other != worker && is_free(slot) && slot.takes_turns());
-        slot.sessions.is_empty()
-            && wanted > 0
-            && (agent.warm != Warm::WhenUsed || others.count() < wanted)
+        slot.is_free() && wanted > 0 && (agent.warm != Warm::WhenUsed || others.count() < wanted)
     }
 
     /// A spare has been idle, as is its purpose. One that nobody configured is looked at again when

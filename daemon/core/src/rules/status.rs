@@ -159,8 +159,8 @@ impl State {
         let Some(slot) = self.pool.get(&worker) else {
             return self.outbox.dangling(worker);
         };
-        let session = slot.sessions.iter().next();
-        let session = session.and_then(|session| self.sessions.get(session));
+        let session = slot.held().next();
+        let session = session.and_then(|session| self.sessions.get(&session));
         let crash = CrashRow {
             at: rfc3339(self.now.wall_ms),
             worker: worker.0,

@@ -12,11 +12,11 @@ use agentd_protocol::{Code, Id};
 
 use crate::effect::{Announcement, Effect, StopStage};
 use crate::ids::{ConnId, TurnId, WorkerId};
-use crate::jobs::job::{Ending, Phase};
+use crate::jobs::job::{Ending, Job, Phase};
 use crate::limits::{DRAIN_WITHIN, SERVED_BEFORE_A_STOP, STOP_WITHIN};
 use crate::mode::{Draining, Hurry, Leave, Mode};
 use crate::outbox::timers::Timer;
-use crate::settings::Socket;
+use crate::settings::{Served, Socket};
 use crate::state::State;
 
 impl State {
@@ -256,6 +256,13 @@ impl State {
                 self.stop_slot(worker, StopStage::Kill);
             }
         }
+    }
+
+    /// May a turn that the stop interrupted run once more? Not in a run without the daemon, which
+    /// nobody follows: who waited for it is told now.
+    pub(crate) fn next_daemon_runs(&self, turn: TurnId) -> bool {
+        self.settings.served == Served::Daemon
+            && self.jobs.get(&turn).is_some_and(Job::may_run_again)
     }
 
     /// Looked at after every event: what has become possible on the way down?

@@ -11,6 +11,8 @@ use crate::ids::{Generation, SessionId, WorkerId};
 use crate::log::What;
 use crate::outbox::timers::Timer;
 use crate::pool::slot::SlotPhase;
+use crate::rules::begin::can_be_reopened;
+use crate::settings::Served;
 use crate::state::State;
 use crate::worker::{Prompt, Traits, WorkerCommand};
 
@@ -221,10 +223,30 @@ impl State {
         }
     }
 
+    /// A session that nobody named stays with the process that alone remembers it and that others
+    /// share: whoever goes on with it finds it there, while that lives.
+    pub(crate) fn lingers(&mut self, worker: WorkerId, session: SessionId) -> bool {
+        let known = self.sessions.get(&session);
+        let (Some(known), Some(slot)) = (known, self.pool.get_mut(&worker)) else {
+            return false;
+        };
+        let alone = !(slot.resumes && can_be_reopened(slot, known));
+        let shared = slot.describe.sessions == Sessions::Many && !slot.one_session;
+        // A run without the daemon ends with its turn.
+        let stays = matches!(self.settings.served, Served::Daemon) && !slot.retiring;
+        if !(alone && shared && stays) {
+            return false;
+        }
+        if let Some(oldest) = slot.lingers(session) {
+            self.unbind(worker, oldest);
+        }
+        true
+    }
+
     /// A session lets its process go.
     pub(crate) fn unbind(&mut self, worker: WorkerId, session: SessionId) {
         if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
-            slot.sessions.remove(&session);
+            slot.lets_go(session);
         }
         let known = self.sessions.get_mut(&session);
         if let Some(session) = self.outbox.expected(session, known)

@@ -135,7 +135,7 @@ impl State {
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
             return false;
         };
-        let is_spare = slot.sessions.is_empty() && self.spares_wanted(agent) > 0;
+        let is_spare = slot.is_free() && self.spares_wanted(agent) > 0;
         let mut bound = slot.sessions.iter().filter_map(|id| self.sessions.get(id));
         is_spare
             || self.peers.awaits_restart(worker)

@@ -158,6 +158,36 @@ fn stop_interrupts_late_turns_and_keeps_waiting() {
     );
 }
 
+#[test]
+fn stop_leaves_retry_auto_to_the_next_daemon() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"x","session":"main","agent":"many","retry":"auto"}"#;
+    let job = agentd_protocol::JobId(1);
+    world.request(conn, 1, send);
+    for attempt in 1..=3 {
+        let process = only(&world);
+        world.get_ready(process);
+        assert_eq!(world.prompts[&job], attempt);
+        let asker = world.connect();
+        world.request(asker, 1, r#"{"type":"daemon.stop","deadline":0}"#);
+        world.pass(Duration::from_millis(1));
+        if attempt == 2 {
+            // It says nothing any more: its process is ended.
+            world.pass(Duration::from_secs(6));
+        } else {
+            world.end_turn(process);
+        }
+        world.exit(process, Exit::Code(0));
+        assert!(world.exited, "attempt {attempt}");
+        assert_eq!(world.jobs[&job].last.is_some(), attempt == 3);
+        world.crash(settings());
+    }
+    assert_eq!(world.prompts[&job], 3);
+    let last = &world.jobs[&job].last.as_ref().unwrap().1;
+    assert!(last.as_json().contains(r#""code":"interrupted""#));
+}
+
 /// A daemon whose socket the service manager holds.
 fn service() -> World {
     World::new(Settings {

@@ -42,5 +42,6 @@ mod steering;
 mod store;
 mod times;
 mod told;
+mod unnamed;
 mod watch;
 mod world;

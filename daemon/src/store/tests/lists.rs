@@ -332,6 +332,45 @@ fn history_is_told_oldest_first_with_unfinished_text() {
 }
 
 #[test]
+fn history_of_closed_session_is_still_read() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    // Names that sort around it.
+    for name in ["even", "even-", "even.", "eve"] {
+        let end = |store: &mut Bench, text: &str| {
+            let (job, ..) = store.accept(asked(name, text));
+            let line = final_of(text, End::Completed);
+            let (end, texts) = (End::Completed, Some(vec![]));
+            store.commit(vec![Write::Finish {
+                job,
+                end,
+                line,
+                texts,
+            }]);
+            job
+        };
+        end(&mut store, "before");
+    }
+    let close = || {
+        let session = "even".to_owned();
+        vec![Write::Close { session }]
+    };
+    let first = JobId(1);
+    store.commit(close());
+    let texts = |turns: &[rows::TurnRow]| -> Vec<String> {
+        turns.iter().map(|turn| turn.text.clone()).collect()
+    };
+    assert_eq!(texts(&history(&mut store, None, 0).0), ["before"]);
+    store.accept(asked("even", "anew"));
+    assert_eq!(texts(&history(&mut store, None, 0).0), ["anew"]);
+    let (turns, _) = history(&mut store, Some(first), 0);
+    assert_eq!(texts(&turns), ["before"]);
+    assert!(turns[0].request.is_some(), "it can be sent again");
+    // One that is another session's isn't told as this one's.
+    assert!(history(&mut store, Some(JobId(2)), 0).0.is_empty());
+}
+
+#[test]
 fn history_page_always_fits_into_a_line() {
     let mut all = filled();
     for _ in 0..4 {
