@@ -40,7 +40,7 @@ pub(super) fn of(outcome: &TurnOutcome) -> Option<&[String]> {
             Some(Line::Error(error)) if is_open(error) => Some(&error.choices),
             _ => None,
         },
-        TurnOutcome::Left | TurnOutcome::Failed(_) => None,
+        TurnOutcome::Left | TurnOutcome::Failed(_) | TurnOutcome::Unwritten(..) => None,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns what a person sees of a turn, and the exit code. Must not know how a turn is played.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, ErrorKind, IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -152,7 +152,10 @@ async fn show_all(mut lines: mpsc::Receiver<OutgoingLine>, json: bool) -> ExitCo
         } else {
             show(&said)
         };
-        if shown.is_err() {
+        if let Err(error) = shown {
+            if error.kind() != ErrorKind::BrokenPipe {
+                output::error(&error.to_string(), None);
+            }
             return ExitCode::FAILURE;
         }
     }
