@@ -17,6 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{FlushArg, LocalFlags, SetArg, Termios, tcflush, tcgetattr, tcsetattr};
 
 use super::output;
+use super::render::EXPIRED;
 use agentd_client::client::Client;
 use agentd_client::connection::LostError;
 use agentd_client::wire::Received;
@@ -89,7 +90,10 @@ impl Asker {
         if is_first && std::mem::take(&mut self.shown) {
             self.unseen = None;
             output::err("\n");
-            output::note(&format!("the question is closed: {by}"));
+            output::note(&match by {
+                "expiry" => format!("the question is closed: {EXPIRED}"),
+                by => format!("the question is closed: {by}"),
+            });
         }
     }
 
@@ -211,6 +215,7 @@ fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
         choice: None,
         text: None,
         cancel: false,
+        by: None,
     };
     match question.kind.as_str() {
         "approval" => {

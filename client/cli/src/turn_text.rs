@@ -155,6 +155,9 @@ impl TurnText {
                 "denied, as nobody was here to answer: send from a terminal to be asked, or with \
                  `--on-question wait` to answer by `agentctl answer`",
             ),
+            Line::QuestionClosed { by, .. } if by == "expiry" && !self.shown.attended => {
+                self.note(render::EXPIRED);
+            }
             _ => {}
         }
     }

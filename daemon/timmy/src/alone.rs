@@ -19,7 +19,7 @@ use crate::line::{Line, OutgoingLine};
 use crate::model::Boxed;
 use crate::send::{Agent, Conversation, Messages, ModelSelection, SendRequest, TurnControl};
 use crate::tool::{Approval, Asker};
-use crate::turn::asker::{NOBODY, Nobody};
+use crate::turn::asker::{NOBODY, Nobody, REFUSED};
 use crate::turn::inbox::Inbox;
 use crate::{Args, CONFIG, ECHO, WAITING_LINES, echo};
 
@@ -216,7 +216,7 @@ impl Asker for Terminal {
             });
             match answer.await {
                 Ok(Ok(Some(line))) if matches!(line.trim(), "y" | "Y" | "yes") => Approval::Granted,
-                Ok(Ok(Some(_))) => Approval::Denied("denied by the user".to_owned()),
+                Ok(Ok(Some(_))) => Approval::Denied(REFUSED.to_owned()),
                 // Ctrl-D, or the terminal is gone: nobody said no.
                 _ => Approval::Denied(NOBODY.to_owned()),
             }
