@@ -19,13 +19,13 @@ use clap_complete::Shell;
 use crate::config::{self, Config, EditError, HostEnv};
 use crate::platform::detached;
 use crate::platform::files::Files;
-use crate::platform::lock::LockError;
+use crate::platform::lock::{self, LockError};
 use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::paths::{self, Paths};
 use crate::platform::signals;
 use crate::platform::{inherited, memory};
-use crate::server::daemon::{self, DaemonError, Options, THREADS_KEPT, Unwritable};
+use crate::server::daemon::{self, DaemonError, LOCK, Options, THREADS_KEPT, Unwritable};
 use crate::server::live::Loader;
 use crate::server::oneshot::{self, AtEnd};
 
@@ -266,7 +266,12 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let mut config = {
         // Nobody waits for ever for a directory of PATH.
         let _runtime = runtime.enter();
-        load(&paths, HostEnv::with(Files::apart())).map_err(configuration)?
+        let read = load(&paths, HostEnv::with(Files::apart()));
+        if read.is_err() && command.is_none() && !arguments.stdio {
+            // It was to be the next daemon after a restart.
+            lock::none_follows(&paths.state.join(LOCK));
+        }
+        read.map_err(configuration)?
     };
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {

@@ -81,6 +81,49 @@ fn questions_answered_elsewhere_are_taken_back() {
 }
 
 #[test]
+fn questions_left_by_ctrl_d_stay_open() {
+    // Alone it is the end; behind some letters it only sends them, and no line is there yet.
+    for keys in ["\u{4}", "y\u{4}", "y\u{4}\u{4}"] {
+        let place = Place::new("");
+        let listener = UnixListener::bind(place.socket()).unwrap();
+        let (close, closed) = sync_channel::<()>(1);
+        let served = std::thread::spawn(move || {
+            let (mut peer, _) = Peer::accept(&listener);
+            let id = peer.next()["id"].clone();
+            peer.say(
+                json!({"type": "accepted", "id": id, "job": "j1", "session": "s", "agent": "a"}),
+            );
+            peer.say(
+                json!({"type": "question", "id": id, "job": "j1", "question_id": "q1",
+                "kind": "approval", "title": "may it?", "options": []}),
+            );
+            closed.recv_timeout(DEADLINE).unwrap();
+            peer.say(
+                json!({"type": "question_closed", "id": id, "job": "j1", "question_id": "q1",
+                "by": "answer", "answer": "deny"}),
+            );
+            peer.end(&id);
+        });
+        let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
+        terminal.until("approve? [y/N] ");
+        terminal.type_in(keys);
+        if keys.ends_with("y\u{4}") {
+            terminal.until("y");
+        } else {
+            terminal.until("the question stays open");
+            terminal.until("`agentctl answer q1 --approve` says yes");
+        }
+        close.send(()).unwrap();
+        served.join().unwrap();
+        assert_eq!(
+            ended(&mut child),
+            (Some(0), "done\n".to_owned()),
+            "{keys:?}"
+        );
+    }
+}
+
+#[test]
 fn questions_without_a_terminal_have_nobody_to_answer() {
     for (args, at_a_terminal) in [
         (&["send", "hi"][..], false),

@@ -278,7 +278,7 @@ fn b11_question_is_spelt_out_without_typeahead() {
         shown.contains("touch") && shown.contains("u{1b}[2J"),
         "{shown:?}"
     );
-    assert!(shown.contains("denied by the user"), "{shown:?}");
+    assert!(shown.contains("denied: the user said no"), "{shown:?}");
     assert!(!ran.exists());
 
     // What the model itself says, and a tool's name.

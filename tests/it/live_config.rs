@@ -81,6 +81,12 @@ fn config_that_is_broken_leaves_the_old_one() {
     assert!(shown.contains("the newest does not count"), "{shown}");
     let doctor = daemon.agentctl(&["doctor"]);
     assert!(doctor.stdout.contains("config.toml:2:"), "{doctor:?}");
+    let older = format!(
+        "PROBLEM  daemon     the daemon uses the configuration of {}, as the newest does not count: ",
+        since.as_str().unwrap()
+    );
+    assert!(doctor.stdout.contains(&older), "{doctor:?}");
+    assert!(!doctor.stdout.contains("ok       daemon"), "{doctor:?}");
     // Once it is mended it counts.
     daemon.place.configure(&Daemon::config(UPPER));
     assert_eq!(
@@ -88,6 +94,8 @@ fn config_that_is_broken_leaves_the_old_one() {
         "X"
     );
     assert_eq!(config(&daemon)["refused"], Value::Null);
+    let doctor = daemon.agentctl(&["doctor"]);
+    assert!(doctor.stdout.contains("ok       daemon"), "{doctor:?}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod cli_going_on;
 mod cli_jobs;
 mod cli_lists;
 mod cli_models;
+mod cli_output;
 mod cli_past;
 mod cli_questions;
 mod cli_terminal;

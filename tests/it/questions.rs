@@ -99,6 +99,39 @@ fn question_with_nobody_there_is_denied() {
 }
 
 #[test]
+fn question_nobody_answered_is_no_users_no() {
+    let daemon = Daemon::start();
+    let (mut client, question) = start(&daemon, "chaos:ask approval", "question");
+    answer(&daemon, &question, r#""approve":false"#);
+    let lines = client.until("message_end");
+    assert_eq!(
+        (&lines[0]["by"], &lines[0]["answer"]),
+        (&json!("answer"), &json!("deny"))
+    );
+    assert_eq!(lines.last().unwrap()["tool_trace"], json!([]));
+    // Its turn's time is over before anybody answers.
+    let send = r#"{"type":"send","agent":"chaos","session":"main","text":"chaos:ask approval","on_question":"wait","timeout":1}"#;
+    let lines = daemon.ask(send);
+    let closed = lines
+        .iter()
+        .find(|line| line["type"] == "question_closed")
+        .unwrap();
+    assert_eq!(
+        (&closed["by"], &closed["answer"]),
+        (&json!("expiry"), &Value::Null)
+    );
+    let trace = &lines.last().unwrap()["tool_trace"][0];
+    assert_eq!(trace["output"], "nobody answered in time", "{lines:#?}");
+    let shown = daemon.agentctl(&["history", "main", "--full"]).stdout;
+    for part in [
+        "closed by answer: deny",
+        "closed by expiry: nobody answered in time",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
 fn question_is_closed_by_abort_and_death() {
     let daemon = Daemon::start();
     let (mut client, _) = start(&daemon, "chaos:ask approval", "question");

@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
 use crate::screen::{at_terminal, ended};
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, kill, wait_for};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Finished, Place, finish, is_alive, kill, wait_for};
 
 /// A place whose daemon, if there is one, ends with it.
 struct Started(Place);
@@ -161,6 +161,126 @@ fn restart_is_the_daemons_or_an_agents() {
         );
     }
     assert_eq!(started.pid(), Some(second));
+}
+
+#[test]
+fn restart_with_a_broken_config_is_refused() {
+    let started = Started::place();
+    assert_eq!(started.agentctl(&["start"]).code, Some(0));
+    let pid = started.pid().expect("a daemon");
+    let config = started.config();
+    started
+        .0
+        .configure("default_agent = \"timmy\"\nno_such = 1\n");
+    let refused = started.agentctl(&["restart"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    for part in [
+        "config.toml:2",
+        "unknown key `no_such`",
+        "goes on with the configuration it has",
+        "hint: known here",
+    ] {
+        assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+    }
+    assert_eq!(started.pid(), Some(pid));
+    let sent = started.agentctl(&["send", "--no-fallback", "hi"]);
+    assert_eq!(sent.stdout, "hi\n", "{sent:?}");
+    started.0.configure(&config);
+    assert_eq!(started.agentctl(&["restart"]).code, Some(0));
+    assert_ne!(started.pid(), Some(pid));
+}
+
+#[test]
+fn restart_that_fails_keeps_nobody_waiting() {
+    let daemon = Daemon::start();
+    daemon.ask(r#"{"type":"daemon.stop","restart":true}"#);
+    let (place, _) = daemon.left();
+    let lock = || std::fs::read_to_string(place.path("state/daemon.lock")).unwrap();
+    assert!(lock().contains("restarting"), "{}", lock());
+    place.configure("no_such = 1\n");
+    // The promise counts for a minute, longer than a test waits.
+    for words in [&["start"][..], &["send", "hi"]] {
+        let failed = place.agentctl(words);
+        assert_eq!(failed.code, Some(78), "{failed:?}");
+        assert!(failed.stderr.contains("`no_such`"), "{failed:?}");
+    }
+    assert!(!lock().contains("restarting"), "{}", lock());
+}
+
+/// Processes of this place that serve.
+fn daemons(place: &Place) -> Vec<u32> {
+    let ours = format!("AGENTD_SOCKET={}\0", place.socket().display());
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let of_file = |pid: &u32, file: &str| std::fs::read(format!("/proc/{pid}/{file}"));
+    let has = |text: &[u8], part: &str| text.windows(part.len()).any(|at| at == part.as_bytes());
+    all.filter(|pid| {
+        of_file(pid, "environ").is_ok_and(|text| has(&text, &ours))
+            && of_file(pid, "cmdline").is_ok_and(|text| has(&text, "--detach"))
+            && is_alive(*pid)
+    })
+    .collect()
+}
+
+#[test]
+fn starts_at_once_leave_one_daemon() {
+    let started = Started::place();
+    let starting: Vec<_> = (0..10)
+        .map(|_| {
+            let mut command = started.0.command(AGENTCTL);
+            command.arg("start");
+            std::thread::spawn(move || finish(command, b""))
+        })
+        .collect();
+    let said: Vec<Finished> = starting
+        .into_iter()
+        .map(|one| one.join().unwrap())
+        .collect();
+    let pid = started.pid().expect("a daemon");
+    for one in &said {
+        assert_eq!(one.code, Some(0), "{one:?}");
+        assert!(one.stdout.contains(&format!("pid {pid}")), "{one:?}");
+    }
+    let first = said
+        .iter()
+        .filter(|one| one.stdout.starts_with("agentd runs:"));
+    assert_eq!(first.count(), 1, "{said:?}");
+    assert_eq!(daemons(&started.0), [pid]);
+    assert_eq!(started.agentctl(&["stop"]).code, Some(0));
+    assert_eq!(daemons(&started.0), [0; 0]);
+}
+
+#[test]
+fn start_that_lost_leaves_no_process() {
+    let started = Started::place();
+    // An installation whose daemon takes its time to begin.
+    let bin = started.0.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::fs::copy(AGENTCTL, bin.join("agentctl")).unwrap();
+    let (gate, late) = (started.0.path("gate"), started.0.path("late"));
+    let script = format!(
+        "#!/bin/sh\necho $$ > {}\nuntil [ -e {} ]; do sleep 0.01; done\nexec {AGENTD} \"$@\"\n",
+        late.display(),
+        gate.display()
+    );
+    std::fs::write(bin.join("agentd"), script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(bin.join("agentd"), mode).unwrap();
+    let mut command = started.0.command(bin.join("agentctl"));
+    command.arg("start");
+    let slow = std::thread::spawn(move || finish(command, b""));
+    let late: u32 = wait_for("the late one begins", || {
+        let pid = std::fs::read_to_string(&late).ok()?;
+        pid.strip_suffix('\n')?.parse().ok()
+    });
+    assert_eq!(started.agentctl(&["start"]).code, Some(0));
+    let lost = slow.join().unwrap();
+    assert_eq!(lost.code, Some(0), "{lost:?}");
+    assert!(lost.stdout.contains("runs already"), "{lost:?}");
+    assert!(!is_alive(late));
+    assert_eq!(started.agentctl(&["stop"]).code, Some(0));
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(daemons(&started.0), [0; 0]);
 }
 
 #[test]

@@ -230,7 +230,9 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let took = begun.elapsed();
     let received = match &outcome {
         turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-        turn::TurnOutcome::Left | turn::TurnOutcome::Failed(..) => None,
+        turn::TurnOutcome::Left
+        | turn::TurnOutcome::Failed(..)
+        | turn::TurnOutcome::Unwritten(..) => None,
     };
     if args.json {
         let tried = tried(&args.name, received, took);

@@ -20,7 +20,7 @@ use super::send::{self, JsonView, OwnTurn};
 use super::terminal::Asker;
 use super::turn::{self, Interrupted, TurnOutcome, View};
 use super::turn_text::TurnText;
-use super::{ask, output};
+use super::{ask, output, whole};
 use agentd_client::client::{Client, START_IT};
 use agentd_client::fallback::Fallback;
 use agentd_client::key;
@@ -71,8 +71,16 @@ async fn show(
         output::error(&format!("{job} has no result"), None);
         return Ok(Exit::Failed);
     };
-    let last = Received::parse(last.to_string().as_bytes());
-    view.line(&last)?;
+    let mut last = Received::parse(last.to_string().as_bytes());
+    if last.line.as_ref().is_some_and(|line| view.lacks_text(line)) {
+        whole::complete(&mut client, &mut last).await;
+    }
+    if let Err(error) = view.line(&last) {
+        return match error.kind() {
+            io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(outcome::unwritten(&error, Some(job))),
+        };
+    }
     view.over();
     let outcome = TurnOutcome::Final(Box::new(last), Interrupted::No);
     Ok(outcome::conclude(&outcome, again))

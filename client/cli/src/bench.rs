@@ -174,7 +174,9 @@ impl Bench<'_> {
         let took = ms(begun.elapsed());
         let ended = match &ended_as {
             turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-            turn::TurnOutcome::Left | turn::TurnOutcome::Failed(..) => None,
+            turn::TurnOutcome::Left
+            | turn::TurnOutcome::Failed(..)
+            | turn::TurnOutcome::Unwritten(..) => None,
         };
         if ended.is_some_and(|line| exit::of_line(line) == Exit::Done) {
             return Ok(Ok(took));

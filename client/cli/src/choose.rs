@@ -40,7 +40,7 @@ pub(super) fn of(outcome: &TurnOutcome) -> Option<&[String]> {
             Some(Line::Error(error)) if is_open(error) => Some(&error.choices),
             _ => None,
         },
-        TurnOutcome::Left | TurnOutcome::Failed(..) => None,
+        TurnOutcome::Left | TurnOutcome::Failed(..) | TurnOutcome::Unwritten(..) => None,
     }
 }
 

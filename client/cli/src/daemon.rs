@@ -12,15 +12,18 @@ use std::time::{Duration, Instant};
 
 use agentd_protocol::request::DaemonStop;
 use agentd_protocol::{Line, RequestKind};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
 };
 use super::exit::{self, Exit};
-use super::{ask, control, output, service};
+use super::process::Process;
+use super::{ask, config_check, control, output, service};
 use agentd_client::client::{Client, ClientError};
 use agentd_client::endpoint::LocalEndpoint;
-use agentd_client::fallback::{Fact, Lock};
+use agentd_client::fallback::{Fact, Fallback, Lock};
 use agentd_client::oneshot;
 use agentd_client::places::Environment;
 
@@ -64,9 +67,17 @@ impl From<io::Error> for NotStarted {
 }
 
 /// A daemon that was there, or that is there now.
-enum Up {
+pub(super) enum Up {
     Already(Client),
     Fresh(Client),
+}
+
+impl Up {
+    pub(super) fn into_client(self) -> Client {
+        match self {
+            Self::Already(client) | Self::Fresh(client) => client,
+        }
+    }
 }
 
 pub(super) async fn start(socket: Option<&Path>) -> io::Result<Exit> {
@@ -94,9 +105,9 @@ fn endpoint(socket: Option<&Path>) -> LocalEndpoint {
     LocalEndpoint::find(socket, &Environment::of_process())
 }
 
-/// Does a process have the state?
+/// Does a process have the state? Of one that is gone it doesn't matter who was to follow.
 fn is_held(endpoint: &LocalEndpoint) -> bool {
-    endpoint.lock() != Lock::Free
+    endpoint.holder().is_some()
 }
 
 async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
@@ -106,13 +117,13 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
         Err(not) => matches!(not.fact, Fact::NoSocket | Fact::Refused),
     };
     if nobody && !is_held(&endpoint) {
-        return detached(socket).await.map(Up::Fresh);
+        return detached(socket).await;
     }
     match ask::connect(socket).await {
         Ok(client) => Ok(Up::Already(client)),
         // It was on its way out.
         Err(ClientError::Unreachable { hint: None, .. }) if !is_held(&endpoint) => {
-            detached(socket).await.map(Up::Fresh)
+            detached(socket).await
         }
         Err(error) => Err(NotStarted {
             exit: exit::of_client_error(&error),
@@ -122,8 +133,9 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
     }
 }
 
-/// Starts a daemon that outlives this program and its terminal, and waits until it answers.
-pub(super) async fn detached(socket: Option<&Path>) -> Result<Client, NotStarted> {
+/// Starts a daemon that outlives this program and its terminal, and waits until it answers, or
+/// another one that was started at the same time.
+pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
     let program = oneshot::program();
     let said = stderr_file()?;
     let mut command = Command::new(&program);
@@ -148,11 +160,16 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Client, NotStarted
     let begun = Instant::now();
     loop {
         if endpoint.connect().await.is_ok() {
-            return ask::connect(socket).await.map_err(|error| NotStarted {
+            let client = ask::connect(socket).await.map_err(|error| NotStarted {
                 exit: exit::of_client_error(&error),
                 error: error.to_string(),
                 hint: Some("`agentctl logs` says what it did".to_owned()),
-            });
+            })?;
+            if client.hello.pid == child.id() {
+                return Ok(Up::Fresh(client));
+            }
+            end(&mut child).await?;
+            return Ok(Up::Already(client));
         }
         if let Some(status) = child.try_wait()? {
             return left(status.code(), &said, socket).await;
@@ -165,6 +182,25 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Client, NotStarted
     }
 }
 
+/// Ends one that came too late. Left alone it would take the place of the other one, should that be
+/// stopped before it gets so far.
+async fn end(child: &mut Child) -> io::Result<()> {
+    let begun = Instant::now();
+    if let Ok(pid) = i32::try_from(child.id()) {
+        // One that has ended by itself isn't reaped yet, so that its number is nobody else's.
+        let _ended = kill(Pid::from_raw(pid), Signal::SIGTERM);
+    }
+    while child.try_wait()?.is_none() {
+        if begun.elapsed() > UP_WITHIN {
+            child.kill()?;
+            child.wait()?;
+            break;
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
+    }
+    Ok(())
+}
+
 fn silent(child: &Child) -> NotStarted {
     let (pid, within) = (child.id(), UP_WITHIN.as_secs());
     NotStarted {
@@ -175,12 +211,12 @@ fn silent(child: &Child) -> NotStarted {
 }
 
 /// It ended instead of serving: it says why, unless another one was faster.
-async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<Client, NotStarted> {
+async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<Up, NotStarted> {
     // Somebody else started one in the same moment.
     if code == Some(3)
         && let Ok(client) = ask::connect(socket).await
     {
-        return Ok(client);
+        return Ok(Up::Already(client));
     }
     let mut text = String::new();
     // Without its words its code is all that is known.
@@ -255,19 +291,23 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         restart: false,
     };
     let down = "there is nothing to stop; `agentctl start` starts one";
-    let asked = ask::change_or(down, socket, RequestKind::DaemonStop, &stop).await;
-    let (client, received) = match asked {
-        Ok(asked) => asked,
+    let mut client = match ask::connected(socket, Fallback::Forbidden, down).await {
+        Ok(client) => client,
         Err(exit) => return Ok(exit),
+    };
+    let leaving = Leaving::of(&client, endpoint(socket));
+    let received = match client.answer(RequestKind::DaemonStop, &stop).await {
+        Ok(received) => received,
+        Err(error) => return Ok(ask::tell(&error)),
     };
     if !matches!(received.line, Some(Line::DaemonStop { ok: true })) {
         return Ok(ask::unexpected(&received));
     }
-    let gone = leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await;
-    output::out_line(match gone {
-        true => "the daemon has stopped",
-        false => "the daemon is stopping",
-    })?;
+    if !leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await {
+        return Ok(stays());
+    }
+    leaving.over().await;
+    output::out_line("the daemon has stopped")?;
     if agentd_client::ssh::Target::of_socket(socket.unwrap_or(Path::new(""))).is_none()
         && service::serves(&endpoint(socket).path)
     {
@@ -277,6 +317,38 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         );
     }
     Ok(Exit::Done)
+}
+
+/// A daemon that was told to leave.
+struct Leaving {
+    pid: u32,
+    endpoint: LocalEndpoint,
+    process: Option<Process>,
+}
+
+impl Leaving {
+    fn of(client: &Client, endpoint: LocalEndpoint) -> Self {
+        let pid = client.hello.pid;
+        // Of one elsewhere the number says nothing here.
+        let is_here = endpoint.holder() == Some(pid);
+        Self {
+            process: is_here.then(|| Process::of(pid)).flatten(),
+            pid,
+            endpoint,
+        }
+    }
+
+    /// Its last words are behind it: waits for its end.
+    async fn over(self) {
+        let longest = Instant::now() + UP_WITHIN;
+        let is_there = || {
+            let lives = self.process.as_ref().is_some_and(Process::lives);
+            lives || self.endpoint.holder() == Some(self.pid)
+        };
+        while is_there() && Instant::now() < longest {
+            tokio::time::sleep(LOOKS_EVERY).await;
+        }
+    }
 }
 
 /// Is the conversation over in time?
@@ -318,16 +390,16 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         Ok(Up::Already(client)) => client,
         Err(failed) => return Ok(failed.tell()),
     };
-    let pid = client.hello.pid;
+    if let Some(unusable) = config_check::of_program()? {
+        return Ok(unusable.tell());
+    }
+    let leaving = Leaving::of(&client, endpoint.clone());
     if let Err(exit) = asked_to_leave(client, deadline).await {
         return Ok(exit);
     }
-    let longest = Instant::now() + UP_WITHIN;
-    while endpoint.holder() == Some(pid) && Instant::now() < longest {
-        tokio::time::sleep(LOOKS_EVERY).await;
-    }
+    leaving.over().await;
     match detached(socket).await {
-        Ok(client) => say("agentd runs anew", &client, &endpoint),
+        Ok(up) => say("agentd runs anew", &up.into_client(), &endpoint),
         Err(failed) => Ok(failed.tell()),
     }
 }
@@ -345,9 +417,13 @@ async fn asked_to_leave(mut client: Client, deadline: f64) -> Result<(), Exit> {
     if leaves(client, deadline).await {
         return Ok(());
     }
+    Err(stays())
+}
+
+fn stays() -> Exit {
     output::error(
         "the daemon does not leave",
         Some("`agentctl status` says what it does"),
     );
-    Err(Exit::Hung)
+    Exit::Hung
 }

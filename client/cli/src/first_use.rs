@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use agentd_base::{settings, trusted};
 use serde::Deserialize;
 
-use super::{daemon, output, service, terminal};
+use super::daemon::{self, Up};
+use super::{output, service, terminal};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
 use agentd_client::oneshot;
@@ -68,7 +69,8 @@ fn is_served() -> bool {
 
 async fn begin() {
     match daemon::detached(None).await {
-        Ok(client) => {
+        Ok(Up::Already(client)) => client.close().await,
+        Ok(Up::Fresh(client)) => {
             let pid = client.hello.pid;
             client.close().await;
             output::note(&format!(

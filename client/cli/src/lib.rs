@@ -20,6 +20,7 @@ mod closed;
 mod complete;
 mod compose;
 mod config;
+mod config_check;
 mod control;
 mod copies;
 mod daemon;
@@ -41,6 +42,7 @@ mod nc;
 mod notification;
 mod outcome;
 mod overview;
+mod process;
 mod progress;
 mod prompt;
 mod questions;
@@ -63,6 +65,7 @@ mod voice;
 mod waiting;
 mod watch;
 mod webhook;
+mod whole;
 
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
@@ -93,21 +96,13 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
         return exit;
     }
     if let Some(asked) = overview::asked_for(&words) {
-        return overview::tell(asked);
+        return printed(overview::tell(asked));
     }
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return told(&error),
     };
-    match run_command(cli) {
-        Ok(exit) => exit,
-        // The reader left, as `head` does: it has what it wanted.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
-            output::error(&error.to_string(), None);
-            Exit::Failed
-        }
-    }
+    printed(run_command(cli))
 }
 
 /// `--help` and `--version` are answers, not errors.
@@ -118,9 +113,20 @@ fn told(error: &clap::Error) -> Exit {
         output::err(&output::safe(&text));
         return Exit::Usage;
     }
-    // Whoever closed standard output doesn't want to read the help.
-    let _closed = output::out(&text);
-    Exit::Done
+    printed(output::out(&text).map(|()| Exit::Done))
+}
+
+/// The exit code of a command, or of not having been able to say what it did.
+fn printed(done: io::Result<Exit>) -> Exit {
+    match done {
+        Ok(exit) => exit,
+        // The reader left, as `head` does: it has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            output::error(&error.to_string(), None);
+            Exit::Failed
+        }
+    }
 }
 
 fn run_command(cli: Cli) -> io::Result<Exit> {
@@ -283,6 +289,8 @@ fn restore(args: &RestoreArgs) -> io::Result<Exit> {
 }
 
 fn become_agentd(words: impl IntoIterator<Item: AsRef<OsStr>>) -> io::Result<Exit> {
+    // It would find `/dev/null` there, and say nothing.
+    output::is_open()?;
     let program = oneshot::program();
     let mut command = std::process::Command::new(&program);
     command.args(words);

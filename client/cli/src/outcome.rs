@@ -3,6 +3,7 @@
 //! Owns the sentences and how somebody asks again. Must not know how a turn is run (`turn`).
 
 use std::borrow::Cow;
+use std::io;
 
 use agentd_protocol::line::Stop;
 use agentd_protocol::request::Send;
@@ -22,6 +23,7 @@ const KEY_OPTION: &str = "--idempotency-key";
 pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
     match outcome {
         TurnOutcome::Left => Exit::Interrupted,
+        TurnOutcome::Unwritten(error, job) => unwritten(error, *job),
         TurnOutcome::Final(received, interrupted) => {
             let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
             let said = match &received.line {
@@ -71,6 +73,18 @@ fn job_of(received: &Received) -> Option<JobId> {
         Some(Line::Error(error)) => error.turn.as_ref()?.job,
         _ => None,
     }
+}
+
+/// The answer is kept, whoever could not be told.
+pub(super) fn unwritten(error: &io::Error, job: Option<JobId>) -> Exit {
+    match job {
+        Some(job) => output::error(
+            &format!("the answer of {job} is not written: {error}"),
+            Some(&format!("`agentctl history --job {job} --full` shows it")),
+        ),
+        None => output::error(&error.to_string(), None),
+    }
+    Exit::Failed
 }
 
 /// That a model refused, with the provider's word where the final line has it.

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io;
 
 use clap::{Command, CommandFactory as _};
 
@@ -80,21 +81,16 @@ pub(super) fn asked_for(words: &[OsString]) -> Option<Overview> {
     Some(found)
 }
 
-pub(super) fn tell(overview: Overview) -> Exit {
+pub(super) fn tell(overview: Overview) -> io::Result<Exit> {
     match overview {
-        Overview::Groups => {
-            // Whoever closed standard output doesn't want to read it.
-            let _closed = output::out(&groups());
-            Exit::Done
-        }
+        Overview::Groups => output::out(&groups()).map(|()| Exit::Done),
         Overview::All => {
             let help = Cli::command().render_long_help();
-            let _closed = output::out(&help.to_string());
-            Exit::Done
+            output::out(&help.to_string()).map(|()| Exit::Done)
         }
         Overview::Nothing => {
             output::err(&groups());
-            Exit::Usage
+            Ok(Exit::Usage)
         }
     }
 }

@@ -83,6 +83,7 @@ fn answer_of(args: &AnswerArgs, question: &QuestionRow) -> io::Result<Result<Ans
         choice: args.choice.clone(),
         text: None,
         cancel: false,
+        by: None,
     };
     match args.text.as_deref() {
         None if args.approve || args.deny => answer.approve = Some(args.approve),

@@ -130,6 +130,18 @@ pub fn preview_in(text: &str, style: &Style) -> String {
     shown
 }
 
+/// Of a question that nobody answered in time.
+pub(super) const EXPIRED: &str = "nobody answered in time, which is no answer of the user's";
+
+/// What closed a question, and with which answer.
+pub(super) fn closed(by: &str, answer: Option<&str>) -> String {
+    match (by, answer) {
+        ("expiry", _) => format!("{by}: {EXPIRED}"),
+        (by, Some(answer)) => format!("{}: {}", safe(by), safe(answer)),
+        (by, None) => safe(by).into_owned(),
+    }
+}
+
 pub(super) fn span(seconds: u64) -> String {
     // Of a second that isn't over nobody counts milliseconds here.
     if seconds == 0 {

@@ -12,7 +12,7 @@ use agentd_protocol::work::JobPhase;
 use serde_json::Value;
 
 use super::output::safe;
-use super::render::{preview_in, size};
+use super::render::{closed, preview_in, size};
 use super::value::relative;
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
@@ -276,7 +276,9 @@ fn happened(line: &Line, style: &Style) -> Option<String> {
             format!("* note: {}\n", preview_in(text, style))
         }
         Line::Question { title, .. } => format!("* asked: {}\n", preview_in(title, style)),
-        Line::QuestionClosed { by, .. } => format!("  closed by {by}\n"),
+        Line::QuestionClosed { by, answer, .. } => {
+            format!("  closed by {}\n", closed(by, answer.as_deref()))
+        }
         _ => return None,
     })
 }

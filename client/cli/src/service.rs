@@ -23,6 +23,7 @@ use self::installation::Installation;
 use self::restart::{Left, Quiet};
 use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
+use super::config_check::Unusable;
 use super::exit::{self, Exit};
 use super::{ask, output};
 use agentd_client::client::ClientError;
@@ -61,6 +62,8 @@ enum Trouble {
     NotInstallable(installation::NotInstallable),
     /// A daemon runs that the service manager did not start.
     Outsider(u32),
+    /// The next daemon would not come up.
+    Configuration(Unusable),
     Step(Failed),
     Silent(ClientError),
 }
@@ -109,6 +112,9 @@ impl Trouble {
                 "stop it with `agentctl stop`, then ask again",
                 Exit::Refused,
             ),
+            Self::Configuration(unusable) => {
+                (unusable.error.clone(), &unusable.hint, Exit::Configuration)
+            }
             Self::Step(failed @ Failed::Late { .. }) => (
                 failed.to_string(),
                 "it hangs: ask again, or log out and in",

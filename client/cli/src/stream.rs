@@ -3,6 +3,8 @@
 //! Pure: deltas in, what to print out. Owns what was printed already, so that a text told again
 //! isn't printed again. Must not know where it is printed.
 
+use super::whole;
+
 /// What of a turn's text was printed.
 #[derive(Clone, Default, Debug)]
 pub struct TextView {
@@ -49,6 +51,20 @@ impl TextView {
             self.mid_line = last != '\n';
         }
         shown
+    }
+
+    /// Was the whole of this printed, which is only the beginning and the end of it?
+    #[must_use]
+    pub fn has_whole_of(&self, cut: &str) -> bool {
+        whole::is_of(cut, &self.printed)
+    }
+
+    /// The end of a text of which all was printed: the end of its last line.
+    pub fn end_printed(&mut self) -> &'static str {
+        match std::mem::take(&mut self.mid_line) {
+            true => "\n",
+            false => "",
+        }
     }
 
     /// The end: what of the whole text wasn't printed yet, and the end of its last line.
@@ -100,6 +116,15 @@ mod tests {
         assert_eq!(TextView::default().end("all\n"), "all\n");
         assert_eq!(TextView::default().end("all"), "all\n");
         assert_eq!(TextView::default().end(""), "");
+    }
+
+    #[test]
+    fn stream_printed_whole_ends_without_its_cut() {
+        let mut view = TextView::default();
+        assert!(!view.has_whole_of("a\n[… 3 bytes left out …]\ne"));
+        let _printed = view.delta(0, 0, "abcde");
+        assert!(view.has_whole_of("a\n[… 3 bytes left out …]\ne"));
+        assert_eq!((view.end_printed(), view.end_printed()), ("\n", ""));
     }
 
     #[test]

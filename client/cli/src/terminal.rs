@@ -12,10 +12,12 @@ use std::os::fd::AsFd;
 use agentd_protocol::Line;
 use agentd_protocol::rows::QuestionRow;
 use agentd_protocol::work::{Answer, Private};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{FlushArg, LocalFlags, SetArg, Termios, tcflush, tcgetattr, tcsetattr};
 
 use super::output;
+use super::render::EXPIRED;
 use agentd_client::client::Client;
 use agentd_client::connection::LostError;
 use agentd_client::wire::Received;
@@ -28,6 +30,8 @@ pub(super) struct Asker {
     /// Is the first of them on the screen?
     shown: bool,
     unseen: Option<Unseen>,
+    /// What was typed of a line that isn't over: Ctrl-D sends that, too.
+    typed: String,
     /// The requests whose answers tell whether the agent got ours.
     told: Vec<u64>,
 }
@@ -39,6 +43,7 @@ impl Asker {
             open: VecDeque::new(),
             shown: false,
             unseen: None,
+            typed: String::new(),
             told: Vec::new(),
         })
     }
@@ -85,7 +90,10 @@ impl Asker {
         if is_first && std::mem::take(&mut self.shown) {
             self.unseen = None;
             output::err("\n");
-            output::note(&format!("the question is closed: {by}"));
+            output::note(&match by {
+                "expiry" => format!("the question is closed: {EXPIRED}"),
+                by => format!("the question is closed: {by}"),
+            });
         }
     }
 
@@ -97,12 +105,15 @@ impl Asker {
         if !self.shown {
             self.unseen = begin(question)?;
             self.shown = true;
+            self.typed.clear();
         }
-        if !can_read()? {
-            return Ok(());
-        }
-        let Some(line) = read_line()? else {
-            return self.left_open();
+        let line = match read_ready(&mut self.typed)? {
+            Ready::Nothing => return Ok(()),
+            Ready::Line(line) => line,
+            Ready::End => {
+                self.left_open();
+                return Ok(());
+            }
         };
         match parse(question, &line) {
             Err(again) => output::err(&format!("{again} ")),
@@ -121,17 +132,21 @@ impl Asker {
     }
 
     /// Ctrl-D: this person doesn't want to answer here.
-    fn left_open(&mut self) -> io::Result<()> {
+    fn left_open(&mut self) {
         self.unseen = None;
         self.shown = false;
+        output::err("\n");
         for question in self.open.drain(..) {
-            output::err("\n");
+            let name = output::safe_line(&question.question_id);
+            let how = match question.kind.as_str() {
+                "approval" => format!(", `agentctl answer {name} --approve` says yes"),
+                _ => String::new(),
+            };
             output::note(&format!(
-                "left open: `agentctl answer {}` answers it",
-                question.question_id
+                "the question stays open, and the turn waits for it: `agentctl answer {name}` asks \
+                 elsewhere{how}"
             ));
         }
-        Ok(())
     }
 }
 
@@ -200,6 +215,7 @@ fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
         choice: None,
         text: None,
         cancel: false,
+        by: None,
     };
     match question.kind.as_str() {
         "approval" => {
@@ -238,15 +254,41 @@ pub(super) fn ask_again(question: &str) -> io::Result<Option<String>> {
     read_line()
 }
 
-/// Is a line there, or the end?
-fn can_read() -> io::Result<bool> {
+/// What is there to be read.
+enum Ready {
+    Nothing,
+    Line(String),
+    End,
+}
+
+/// Takes what was typed, and waits for no more: a line may be sent by Ctrl-D before it is over.
+fn read_ready(typed: &mut String) -> io::Result<Ready> {
     let stdin = io::stdin();
     let mut looked = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     match poll(&mut looked, PollTimeout::ZERO) {
-        Ok(ready) => Ok(ready > 0),
-        Err(nix::errno::Errno::EINTR) => Ok(false),
-        Err(error) => Err(error.into()),
+        Ok(1..) => {}
+        Ok(_) | Err(Errno::EINTR) => return Ok(Ready::Nothing),
+        Err(error) => return Err(error.into()),
     }
+    let mut bytes = [0; 4096];
+    let count = match nix::unistd::read(stdin.as_fd(), &mut bytes) {
+        Ok(count) => count,
+        Err(Errno::EINTR) => return Ok(Ready::Nothing),
+        Err(error) => return Err(error.into()),
+    };
+    if count == 0 {
+        typed.clear();
+        return Ok(Ready::End);
+    }
+    typed.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    Ok(match typed.split_once('\n') {
+        Some((line, _)) => {
+            let line = line.to_owned();
+            typed.clear();
+            Ready::Line(line)
+        }
+        None => Ready::Nothing,
+    })
 }
 
 /// A line without its end; none at the end of the input.

@@ -14,9 +14,9 @@ use agentd_protocol::{Code, JobId, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::output;
 use super::terminal::Asker;
 use super::waiting::Waiting;
+use super::{output, whole};
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Attended, Client, ClientError, Options, Server};
 use agentd_client::connection::LostError;
@@ -32,6 +32,10 @@ const SPINNER_STEP: Duration = Duration::from_millis(100);
 pub(super) trait View {
     /// One line, the final one too.
     fn line(&mut self, received: &Received) -> io::Result<()>;
+    /// Does this final line have only part of a text that is to be shown?
+    fn lacks_text(&self, _line: &Line) -> bool {
+        false
+    }
     /// Time passed while nothing came.
     fn tick(&mut self, _waited: Duration) {}
     /// Would somebody see what a turn waits for that doesn't run?
@@ -69,6 +73,8 @@ pub(super) enum TurnOutcome {
     Left,
     /// Nobody could take it, or its end isn't known; its number is, once it was accepted.
     Failed(ClientError, Option<JobId>),
+    /// What it said could not be written.
+    Unwritten(io::Error, Option<JobId>),
 }
 
 /// Did a signal ask for its end?
@@ -166,7 +172,12 @@ async fn shown(
     };
     let outcome = running.until_its_end().await;
     running.view.over();
-    let outcome = outcome?;
+    let outcome = match outcome {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            TurnOutcome::Unwritten(error, running.job)
+        }
+        outcome => outcome?,
+    };
     running.tell_interrupt(&outcome);
     if let TurnOutcome::Final(..) = outcome {
         running.client.close().await;
@@ -273,10 +284,19 @@ impl<V: View> Running<'_, V> {
                 self.view.reason(job, &rows, &status);
             }
             // Answers to an abort, or to an answer, aren't the turn's.
-            let fresh = match is_its {
+            let mut fresh = match is_its {
                 true => self.heard.fresh(received.clone()),
                 false => Some(received.clone()),
             };
+            if ends
+                && let Some(fresh) = &mut fresh
+                && fresh
+                    .line
+                    .as_ref()
+                    .is_some_and(|line| self.view.lacks_text(line))
+            {
+                whole::complete(&mut self.client, fresh).await;
+            }
             if let Some(fresh) = &fresh {
                 if is_its || received.id.is_none() {
                     self.view.line(fresh)?;

@@ -6,7 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::line::{MessageEnd, StatusAnswer};
+use agentd_protocol::line::{MessageEnd, StatusAnswer, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Send};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{JobId, Line};
@@ -17,7 +17,7 @@ use super::notification::Notification;
 use super::spinner::Spinner;
 use super::stream::TextView;
 use super::turn::View;
-use super::{output, render, value};
+use super::{output, render, value, whole};
 use agentd_client::wire::Received;
 
 /// The same as its final line says: nothing is worth a word.
@@ -104,18 +104,24 @@ impl TurnText {
         }
     }
 
-    fn finish(&mut self, text: &str) -> io::Result<()> {
+    fn finish(&mut self, turn: &TurnFacts) -> io::Result<()> {
         self.spinner = None;
-        let rest = self.text.end(text);
-        self.print(&rest)
+        if turn.truncated && self.text.has_whole_of(&turn.text) {
+            let end = self.text.end_printed();
+            return self.print(end);
+        }
+        let rest = self.text.end(&turn.text);
+        self.print(&rest)?;
+        if turn.truncated {
+            // To `--quiet`, too: what it has isn't the answer.
+            output::note(&whole::missing(&turn.text, turn.job));
+        }
+        Ok(())
     }
 
     fn ended(&mut self, end: &MessageEnd) -> io::Result<()> {
         let turn = &end.turn;
-        self.finish(&turn.text)?;
-        if turn.truncated {
-            self.note("the text was too long for one line and is cut short");
-        }
+        self.finish(turn)?;
         if let Some(refusal) = &turn.refusal {
             self.note(&format!("the model refused: {refusal}"));
         }
@@ -149,6 +155,9 @@ impl TurnText {
                 "denied, as nobody was here to answer: send from a terminal to be asked, or with \
                  `--on-question wait` to answer by `agentctl answer`",
             ),
+            Line::QuestionClosed { by, .. } if by == "expiry" && !self.shown.attended => {
+                self.note(render::EXPIRED);
+            }
             _ => {}
         }
     }
@@ -192,13 +201,17 @@ impl View for TurnText {
                 Ok(())
             }
             Line::Error(error) => {
-                let text = error.turn.as_ref().map_or("", |turn| turn.text.as_str());
-                self.finish(text)?;
+                self.finish(error.turn.as_ref().unwrap_or(&TurnFacts::default()))?;
                 self.notify("failed");
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    fn lacks_text(&self, line: &Line) -> bool {
+        let turn = whole::facts(line).filter(|turn| turn.truncated);
+        turn.is_some_and(|turn| !self.text.has_whole_of(&turn.text))
     }
 
     fn tick(&mut self, waited: Duration) {

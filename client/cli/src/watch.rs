@@ -15,7 +15,7 @@ use jiff::Zoned;
 
 use super::args::WatchArgs;
 use super::exit::Exit;
-use super::render::preview;
+use super::render::{closed, preview};
 use super::{ask, output};
 
 /// As wide as a time.
@@ -220,7 +220,12 @@ fn event(line: &Line) -> Option<String> {
         } => {
             format!("{job} question   {kind}: {}", preview(title))
         }
-        Line::QuestionClosed { job, by, .. } => format!("{job} closed     by {by}"),
+        Line::QuestionClosed {
+            job, by, answer, ..
+        } => {
+            let by = closed(by, answer.as_deref());
+            format!("{job} closed     by {by}")
+        }
         Line::Note { job, text, .. } => {
             let job = job.map_or_else(|| "-".to_owned(), |job| job.to_string());
             format!("{job} note       {}", preview(text))

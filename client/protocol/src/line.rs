@@ -90,6 +90,9 @@ pub enum Line {
         job: JobId,
         question_id: String,
         by: String,
+        /// What was answered, in a word; never a text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answer: Option<String>,
     },
     Note {
         #[serde(default, skip_serializing_if = "Option::is_none")]

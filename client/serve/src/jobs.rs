@@ -217,6 +217,7 @@ impl Answer {
             choice: self.choice,
             text: self.text,
             cancel: self.cancel,
+            by: None,
         }
     }
 }

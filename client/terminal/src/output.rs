@@ -7,14 +7,42 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
+use super::closed;
+
 /// Writes to standard output at once.
 ///
 /// # Errors
 /// When it can't be written; a reader that left is `BrokenPipe`.
 pub fn out(text: &str) -> io::Result<()> {
+    write(&[text])
+}
+
+/// Whatever can't be written is an error that says so, a reader that left apart: it has what it
+/// wanted.
+fn write(parts: &[&str]) -> io::Result<()> {
+    is_open()?;
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    let mut write = || {
+        for part in parts {
+            stdout.write_all(part.as_bytes())?;
+        }
+        stdout.flush()
+    };
+    write().map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => error,
+        kind => io::Error::new(kind, format!("can't write to standard output: {error}")),
+    })
+}
+
+/// Can anything be written to standard output?
+///
+/// # Errors
+/// When it was closed before the program began.
+pub fn is_open() -> io::Result<()> {
+    match closed::was_closed() {
+        true => Err(io::Error::other("standard output is closed")),
+        false => Ok(()),
+    }
 }
 
 /// Writes one line to standard output.
@@ -22,11 +50,8 @@ pub fn out(text: &str) -> io::Result<()> {
 /// # Errors
 /// As [`out`].
 pub fn out_line(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
     // `println!` would panic where the reader has left.
-    stdout.write_all(b"\n")?;
-    stdout.flush()
+    write(&[text, "\n"])
 }
 
 /// Writes one line of JSON to standard output; on a terminal it is still JSON, and harmless.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
-use agentd_protocol::work::Private;
+use agentd_protocol::work::{Private, Silence};
 use agentd_protocol::{Code, JobId};
 
 use crate::attached::{AttachmentSupport, Attachments};
@@ -146,8 +146,10 @@ impl Asking {
 pub enum Reply {
     /// Yes, to an approval.
     Approved,
-    /// No, to an approval; also when nobody said anything.
+    /// No, to an approval, which somebody said.
     Denied,
+    /// Nobody answered an approval, which is a no.
+    Unanswered(Silence),
     /// This one, to a choice.
     Chosen(String),
     /// Text, secret or not: it is not for logs.

@@ -441,6 +441,10 @@ fn answer(number: u64, question: &str, reply: &Reply) -> Value {
     let (name, value) = match reply {
         Reply::Approved => ("approve", json!(true)),
         Reply::Denied => ("approve", json!(false)),
+        Reply::Unanswered(why) => {
+            line["by"] = json!(why);
+            ("approve", json!(false))
+        }
         Reply::Chosen(option) => ("choice", json!(option)),
         Reply::Text(text) => ("text", json!(text)),
         Reply::Cancelled => ("cancel", json!(true)),

@@ -82,7 +82,7 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
     let (done, said) = match command {
         // They need what it says.
         ConfigCommand::Show { .. } | ConfigCommand::Get { .. } => return Ok(()),
-        ConfigCommand::Path => return say(&file.to_string()),
+        ConfigCommand::Path => return answer(&file.to_string()),
         ConfigCommand::Init => {
             init(&paths.config)?;
             return say(&format!("made {file}: every setting is there as a comment"));
@@ -134,7 +134,7 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
                 code: FAILED,
                 error: anyhow::anyhow!("`{key}` is not set, and has no default"),
             }),
-            value => say(&plain(value)),
+            value => answer(&plain(value)),
         };
     }
     let below = format!("{key}.");
@@ -156,7 +156,7 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
         .iter()
         .map(|row| format!("{} = {}", row.key, row.value))
         .collect();
-    say(&lines.join("\n"))
+    answer(&lines.join("\n"))
 }
 
 /// A string without its quotation marks; anything else as it is written.
@@ -209,6 +209,17 @@ fn init(file: &Path) -> Result<(), CliFailure> {
             ),
         }),
         Err(error) => Err(unwritable(error)),
+    }
+}
+
+/// What was asked for: without it nothing was done.
+fn answer(text: &str) -> Result<(), CliFailure> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CliFailure {
+            code: FAILED,
+            error: error.into(),
+        }),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -327,6 +327,9 @@ impl Reader<'_> {
             return Err(self.wrong(at, what, None));
         }
         let provider = agent.provider.as_deref();
+        if command.is_none() {
+            self.changed_command(name, kind, provider);
+        }
         let default = || discover::default_of_name(name, kind, self.look, provider);
         let Some((command, usual)) = command.map(|own| (own, None)).or_else(|| {
             let (command, output) = default()?;
@@ -350,6 +353,25 @@ impl Reader<'_> {
         };
         agent.warnings = warnings::of(name, &agent);
         Ok(agent)
+    }
+
+    /// A default command that another value of the agent has changed is given where that is.
+    fn changed_command(&mut self, name: &str, kind: Kind, provider: Option<&str>) {
+        let of = |kind, provider| {
+            let default = discover::default_of_name(name, kind, self.look, provider);
+            default.map(|(command, _)| command)
+        };
+        let (usual, command) = (discover::kind_of_name(name), of(kind, provider));
+        let by = if command != of(kind, None) {
+            "provider"
+        } else if usual.is_some_and(|usual| command != of(usual, provider)) {
+            "kind"
+        } else {
+            return;
+        };
+        if let Some(place) = self.given.get(&format!("agents.{name}.{by}")).cloned() {
+            self.given.insert(format!("agents.{name}.command"), place);
+        }
     }
 
     /// A name that no variable can have would make each start of the agent fail, or be ignored.

@@ -402,3 +402,34 @@ fn openclaw_with_own_arguments_has_its_preset() {
     ];
     assert!(outputs.eq(expected));
 }
+
+#[test]
+fn config_show_names_what_changed_a_command() {
+    let source = |text: &str, agent: &str| {
+        let shown = parse(text).unwrap().show();
+        let key = format!("agents.{agent}.command");
+        let row = shown.into_iter().find(|row| row.key == key);
+        row.unwrap().source
+    };
+    for (text, agent, expected) in [
+        ("[agents.timmy]\nwarm = 1\n", "timmy", "default"),
+        (
+            "[agents.timmy]\nwarm = 1\nprovider = \"echo\"\n",
+            "timmy",
+            "/c/config.toml:3",
+        ),
+        ("[agents.claude]\nprovider = \"x\"\n", "claude", "default"),
+        (
+            "[agents.claude]\nkind = \"exec\"\n",
+            "claude",
+            "/c/config.toml:2",
+        ),
+        (
+            "[agents.timmy]\nprovider = \"echo\"\ncommand = [\"/a\"]\n",
+            "timmy",
+            "/c/config.toml:3",
+        ),
+    ] {
+        assert_eq!(source(text, agent), expected, "{text}");
+    }
+}

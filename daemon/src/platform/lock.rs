@@ -156,6 +156,24 @@ impl Lock {
     }
 }
 
+/// The daemon that was to follow doesn't come up: from now on nobody waits for it. A lock that is
+/// held, or says nothing of the kind, stays as it is.
+pub fn none_follows(path: &Path) {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let Ok(file) = options.custom_flags(libc::O_NOFOLLOW).open(path) else {
+        return;
+    };
+    if file.try_lock().is_err() {
+        return;
+    }
+    let left = read(&file).filter(|holder| holder.state == Doing::Restarting);
+    if let Some(holder) = left {
+        // Whoever can't write it makes clients wait for a minute, no more.
+        let _waited_for = Lock { file, holder }.say(Doing::Stopping);
+    }
+}
+
 /// Who holds the lock, if anybody does and says so.
 #[must_use]
 pub fn holder(path: &Path) -> Option<Holder> {
@@ -212,6 +230,22 @@ mod tests {
         assert!(!next.is_at(&path));
         let _another = Lock::take(&path, Path::new("/c")).unwrap();
         assert!(!next.is_at(&path), "another file of the same name");
+    }
+
+    #[test]
+    fn lock_says_that_none_follows_once_free() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("daemon.lock");
+        none_follows(&path);
+        assert!(!path.exists());
+        let mut lock = Lock::take(&path, Path::new("/a")).unwrap();
+        lock.say(Doing::Restarting).unwrap();
+        none_follows(&path);
+        assert_eq!(holder(&path).unwrap().state, Doing::Restarting);
+        drop(lock);
+        none_follows(&path);
+        let left = read(&File::open(&path).unwrap()).unwrap();
+        assert_eq!((left.state, left.until_boot_ms), (Doing::Stopping, None));
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub const THREADS_KEPT: Duration = CHECK_EVERY.saturating_add(Duration::from_sec
 const KEPT_WITHIN: Duration = Duration::from_secs(1);
 /// A client probes the lock for a moment; a daemon that starts then must not take it for another.
 const LOCK_TRIES: usize = 20;
+/// The daemon's lock, in the state directory.
+pub const LOCK: &str = "daemon.lock";
 
 /// Why the daemon can't come up.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +142,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     paths::check_socket_length(&socket, here())?;
     paths::private_dir(&state)?;
     // Before the log's file, which two would rotate away from each other, and before the store.
-    let lock = take(&state.join("daemon.lock"), &socket)?;
+    let lock = take(&state.join(LOCK), &socket)?;
     log::keep_in(&state);
     let (files, now) = listen::raise_file_limit().map_err(|source| DaemonError::Listen {
         path: socket.clone(),

@@ -2,7 +2,7 @@
 //!
 //! Owns what a person sees of a turn, and the exit code. Must not know how a turn is played.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, ErrorKind, IsTerminal as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::line::{Line, OutgoingLine};
 use crate::model::Boxed;
 use crate::send::{Agent, Conversation, Messages, ModelSelection, SendRequest, TurnControl};
 use crate::tool::{Approval, Asker};
-use crate::turn::asker::{NOBODY, Nobody};
+use crate::turn::asker::{NOBODY, Nobody, REFUSED};
 use crate::turn::inbox::Inbox;
 use crate::{Args, CONFIG, ECHO, WAITING_LINES, echo};
 
@@ -152,7 +152,10 @@ async fn show_all(mut lines: mpsc::Receiver<OutgoingLine>, json: bool) -> ExitCo
         } else {
             show(&said)
         };
-        if shown.is_err() {
+        if let Err(error) = shown {
+            if error.kind() != ErrorKind::BrokenPipe {
+                output::error(&error.to_string(), None);
+            }
             return ExitCode::FAILURE;
         }
     }
@@ -213,7 +216,7 @@ impl Asker for Terminal {
             });
             match answer.await {
                 Ok(Ok(Some(line))) if matches!(line.trim(), "y" | "Y" | "yes") => Approval::Granted,
-                Ok(Ok(Some(_))) => Approval::Denied("denied by the user".to_owned()),
+                Ok(Ok(Some(_))) => Approval::Denied(REFUSED.to_owned()),
                 // Ctrl-D, or the terminal is gone: nobody said no.
                 _ => Approval::Denied(NOBODY.to_owned()),
             }

@@ -34,6 +34,29 @@ fn service_socket_is_left_alone_by_other_daemons() {
 }
 
 #[test]
+fn service_restart_with_a_broken_config_is_refused() {
+    let name = "trouble::service_restart_with_a_broken_config_is_refused";
+    let Some(machine) = machine(name) else {
+        return;
+    };
+    let machine = machine.installed();
+    let pid = machine.pid();
+    let file = home().join(".config/agentd/config.toml");
+    fs::write(&file, "no_such = 1\n").unwrap();
+    for words in [&["restart"][..], &["service", "restart"]] {
+        let refused = run("agentctl", words);
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        for part in ["config.toml:1", "goes on with the configuration it has"] {
+            assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+        }
+        assert_eq!(machine.serving_pid(), u64::from(pid));
+    }
+    fs::write(&file, CONFIG).unwrap();
+    agentctl(&["restart"]);
+    assert_ne!(machine.serving_pid(), u64::from(pid));
+}
+
+#[test]
 fn service_socket_taken_away_is_named_and_remade() {
     let Some(machine) = machine("trouble::service_socket_taken_away_is_named_and_remade") else {
         return;

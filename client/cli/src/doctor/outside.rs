@@ -29,10 +29,24 @@ const SANDBOX_WITHIN: Duration = Duration::from_secs(10);
 
 /// Does it answer, and is it well?
 pub(super) fn daemon(seen: &HostState<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
     let unwell = match seen.looked {
         Ok(healthy) => {
             let answer = &healthy.answer;
+            let config = answer.daemon.config.as_ref();
+            let older = config.and_then(|config| Some((config, config.refused.as_ref()?)));
+            if let Some((config, why)) = older {
+                let found = format!(
+                    "the daemon uses the configuration of {}, as the newest does not count: {why}",
+                    config.since
+                );
+                let remedy = "mend `config.toml`, `agentctl config edit` opens it: it counts as soon as \
+                              it can be used";
+                findings.push(Finding::problem("daemon", found, remedy));
+            }
             let finding = match answer.state {
+                // Its sentence says what stands above already.
+                DaemonState::Ready if older.is_some() => return findings,
                 DaemonState::Ready => Finding::ok("daemon", answer.details.clone()),
                 DaemonState::Draining => Finding::warning(
                     "daemon",
@@ -45,7 +59,8 @@ pub(super) fn daemon(seen: &HostState<'_>) -> Vec<Finding> {
                     "`agentctl logs` says since when; free some room, or look at the disk",
                 ),
             };
-            return vec![finding];
+            findings.push(finding);
+            return findings;
         }
         Err(unwell) => unwell,
     };

@@ -12,7 +12,7 @@ use agentd_protocol::{Code, RequestKind};
 
 use super::super::args::ServiceRestartArgs;
 use super::super::exit::Exit;
-use super::super::{ask, output};
+use super::super::{ask, config_check, output};
 use super::installation::Installation;
 use super::step::{self, Mode};
 use super::{Done, Manager, ServiceState, Trouble, installed, verify};
@@ -139,6 +139,10 @@ async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
             Err(Trouble::Outsider(client.hello.pid))
         }
         Ok(mut client) => {
+            // What would not come up again is better left running.
+            if let Some(unusable) = config_check::of_daemon(&mut client).await {
+                return Err(Trouble::Configuration(unusable));
+            }
             if drain(&mut client, deadline).await == Left::Interrupted {
                 undrain(socket).await;
                 return Ok(Quiet::Interrupted);

@@ -172,6 +172,37 @@ pub struct Answer {
     /// To any: there will be no answer. An approval is denied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
+    /// A daemon says so to its worker: nobody answered, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Silence>,
+}
+
+/// Why nobody answered a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Silence {
+    /// Somebody could have, and didn't in time.
+    Expiry,
+    /// Nobody was there.
+    Nobody,
+    /// The turn ended, or was about to.
+    Cancel,
+    /// A reason of a later version.
+    #[serde(other)]
+    Other,
+}
+
+impl Silence {
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Expiry => "expiry",
+            Self::Nobody => "nobody",
+            Self::Cancel => "cancel",
+            Self::Other => "other",
+        }
+    }
 }
 
 impl Answer {

@@ -3,6 +3,9 @@
 //! Owns the list. Must not know wires, nor when a question is closed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use agentd_protocol::work::Silence;
 
 use crate::ids::{ConnId, Process, QuestionId, TurnId};
 use crate::limits::QUESTIONS_CLOSED;
@@ -33,6 +36,16 @@ impl Closed {
             Self::Exit => "exit",
         }
     }
+
+    /// Why nobody answered; `None` where somebody did.
+    pub(crate) const fn silence(self) -> Option<Silence> {
+        match self {
+            Self::Answer => None,
+            Self::Expiry => Some(Silence::Expiry),
+            Self::Nobody => Some(Silence::Nobody),
+            Self::Cancel | Self::Exit => Some(Silence::Cancel),
+        }
+    }
 }
 
 /// One that waits for its answer.
@@ -42,6 +55,7 @@ pub(crate) struct Question {
     pub(crate) process: Process,
     pub(crate) asking: Asking,
     pub(crate) expires_at: String,
+    pub(crate) asked_at: Duration,
 }
 
 /// All of them, and who would answer.

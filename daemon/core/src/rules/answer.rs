@@ -14,7 +14,7 @@ use crate::jobs::said::Out;
 use crate::outbox::awaiting::{Answered, Awaiting};
 use crate::peers::lookup::Asked;
 use crate::peers::questions::Closed;
-use crate::rules::questions::{closed_line, silence};
+use crate::rules::questions::closed_line;
 use crate::state::State;
 use crate::store::{Query, Write};
 use crate::worker::{Asking, QuestionKind, Reply};
@@ -87,6 +87,8 @@ impl State {
         let Some(open) = self.peers.questions().get(question) else {
             return self.answered_late(conn, id, question);
         };
+        // That it was dismissed is told, although the agent hears a no.
+        let dismissed = answer.cancel;
         let reply = match fitting(&open.asking, answer) {
             Ok(reply) => reply,
             Err(rejected) => return self.refuse(conn, id, rejected),
@@ -95,6 +97,7 @@ impl State {
         let Some(open) = self.take(question, Closed::Answer) else {
             return;
         };
+        let word = if dismissed { "cancel" } else { word(&reply) };
         let answered = Answered {
             turn: open.turn,
             conn,
@@ -104,7 +107,7 @@ impl State {
             native: open.asking.question,
             reply,
         };
-        let body = closed_line(question, Closed::Answer).body();
+        let body = closed_line(question, Closed::Answer, Some(word)).body();
         let write = Write::Event {
             job: question.job,
             line: body.clone(),
@@ -161,6 +164,18 @@ impl State {
     }
 }
 
+/// What was answered, in a word: never a text.
+const fn word(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Approved => "approve",
+        Reply::Denied => "deny",
+        Reply::Unanswered(why) => why.name(),
+        Reply::Chosen(_) => "choice",
+        Reply::Text(_) => "text",
+        Reply::Cancelled => "cancel",
+    }
+}
+
 /// The answer in the kind's own form, or what was expected.
 fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
     let Answer {
@@ -169,12 +184,17 @@ fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
         text,
         cancel,
         question_id,
+        by,
     } = answer;
     let expected = match (asking.kind, approve, choice, text) {
         // Whoever dismisses a question gives the answer that changes nothing.
-        (kind, None, None, None) if cancel => return Ok(silence(kind)),
+        (QuestionKind::Approval, None, None, None) if cancel => return Ok(Reply::Denied),
+        (_, None, None, None) if cancel => return Ok(Reply::Cancelled),
         (QuestionKind::Approval, Some(true), None, None) => return Ok(Reply::Approved),
-        (QuestionKind::Approval, Some(false), None, None) => return Ok(Reply::Denied),
+        (QuestionKind::Approval, Some(false), None, None) => {
+            // A daemon in front of this one says that nobody said it.
+            return Ok(by.map_or(Reply::Denied, Reply::Unanswered));
+        }
         (QuestionKind::Choice, None, Some(choice), None) if asking.options.contains(&choice) => {
             return Ok(Reply::Chosen(choice));
         }

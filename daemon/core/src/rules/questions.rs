@@ -8,6 +8,7 @@ use std::time::Duration;
 use agentd_protocol::line::{Line, ToolTrace};
 use agentd_protocol::request::OnQuestion;
 use agentd_protocol::serde_json;
+use agentd_protocol::work::Silence;
 
 use crate::effect::Effect;
 use crate::ids::{Process, QuestionId, TurnId, WorkerId};
@@ -19,7 +20,7 @@ use crate::limits::{
 use crate::outbox::timers::Timer;
 use crate::peers::questions::{Closed, Question};
 use crate::state::State;
-use crate::text::{escaped_len, head_and_tail, rfc3339};
+use crate::text::{escaped_len, head_and_tail, millis, rfc3339};
 use crate::worker::{AskedFor, Asking, QuestionKind, Reply, WorkerCommand};
 
 /// Why a question gets no answer at all.
@@ -50,7 +51,8 @@ impl State {
             let number = job.number?;
             Some((turn, job, number))
         }) else {
-            return self.reply(process, asking.question, silence(asking.kind));
+            let reply = silence(asking.kind, Silence::Nobody);
+            return self.reply(process, asking.question, reply);
         };
         // Over all attempts: an answer to an earlier one's question must not fit a later one.
         job.said.questions += 1;
@@ -87,6 +89,7 @@ impl State {
                 process,
                 asking,
                 expires_at,
+                asked_at: now,
             };
             self.peers.questions_mut().insert(question, open);
         }
@@ -107,6 +110,20 @@ impl State {
             Unanswered::TooLong => (Closed::Nobody, "its options are longer than 16 KiB"),
             Unanswered::Ending => (Closed::Cancel, "the turn is being ended"),
         };
+        self.trace_silence(turn, question, &asking, (output, Duration::ZERO));
+        self.say_closed(turn, question, by);
+        let why = by.silence().unwrap_or(Silence::Nobody);
+        self.reply(process, asking.question, silence(asking.kind, why));
+    }
+
+    /// Of a question that nobody answered the turn's result says so.
+    fn trace_silence(
+        &mut self,
+        turn: TurnId,
+        question: QuestionId,
+        asking: &Asking,
+        (output, waited): (&str, Duration),
+    ) {
         let now = self.now.mono;
         if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
             let trace = ToolTrace {
@@ -116,13 +133,11 @@ impl State {
                 ok: Some(false),
                 output: output.to_owned(),
                 truncated: false,
-                duration_ms: Some(0),
+                duration_ms: Some(millis(waited)),
                 sandbox: None,
             };
             job.said.tools.push((trace, now));
         }
-        self.say_closed(turn, question, by);
-        self.reply(process, asking.question, silence(asking.kind));
     }
 
     /// Would anybody answer a question of this turn?
@@ -229,14 +244,18 @@ impl State {
         let Some(open) = self.take(question, by) else {
             return;
         };
+        if by == Closed::Expiry {
+            let waited = self.now.mono.saturating_sub(open.asked_at);
+            let told = ("nobody answered in time", waited);
+            self.trace_silence(open.turn, question, &open.asking, told);
+        }
         self.say_closed(open.turn, question, by);
         // Nobody is left to hear that nobody answers.
-        if by != Closed::Exit {
-            self.reply(
-                open.process,
-                open.asking.question,
-                silence(open.asking.kind),
-            );
+        if by != Closed::Exit
+            && let Some(why) = by.silence()
+        {
+            let reply = silence(open.asking.kind, why);
+            self.reply(open.process, open.asking.question, reply);
         }
     }
 
@@ -253,7 +272,7 @@ impl State {
     }
 
     pub(crate) fn say_closed(&mut self, turn: TurnId, question: QuestionId, by: Closed) {
-        let line = closed_line(question, by);
+        let line = closed_line(question, by, None);
         self.say_numbered(turn, &line);
     }
 
@@ -284,19 +303,20 @@ impl State {
 }
 
 /// What an agent hears when nobody answers.
-pub(crate) const fn silence(kind: QuestionKind) -> Reply {
+const fn silence(kind: QuestionKind, why: Silence) -> Reply {
     match kind {
         // An approval that nobody gave is a no, whatever the agent would make of silence.
-        QuestionKind::Approval => Reply::Denied,
+        QuestionKind::Approval => Reply::Unanswered(why),
         QuestionKind::Choice | QuestionKind::Text | QuestionKind::Secret => Reply::Cancelled,
     }
 }
 
-pub(crate) fn closed_line(question: QuestionId, by: Closed) -> Line {
+pub(crate) fn closed_line(question: QuestionId, by: Closed, answer: Option<&str>) -> Line {
     Line::QuestionClosed {
         job: question.job,
         question_id: question.to_string(),
         by: by.name().to_owned(),
+        answer: answer.map(str::to_owned),
     }
 }
 

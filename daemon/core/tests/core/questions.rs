@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentd_core::ids::ConnId;
 use agentd_core::worker::{AskedFor, Asking, Exit, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
-use agentd_protocol::work::Private;
+use agentd_protocol::work::{Private, Silence};
 
 use crate::agents::settings;
 use crate::scenarios::{ProcessId, only, running};
@@ -235,7 +235,11 @@ fn secret_answer_is_in_no_line_or_log() {
 #[test]
 fn question_with_nobody_there_is_denied_in_trace() {
     for (more, kind, reply) in [
-        ("", QuestionKind::Approval, Reply::Denied),
+        (
+            "",
+            QuestionKind::Approval,
+            Reply::Unanswered(Silence::Nobody),
+        ),
         ("", QuestionKind::Choice, Reply::Cancelled),
         (
             r#","on_question":"deny""#,
@@ -328,7 +332,7 @@ fn question_expires_at_its_earliest_deadline() {
     assert!(questions(&mut world).is_empty());
     assert_eq!(
         heard(&world, process),
-        [Reply::Denied, Reply::Denied, Reply::Denied]
+        [(); 3].map(|()| Reply::Unanswered(Silence::Expiry))
     );
 
     let (mut world, conn, process) = with(r#","on_question":"wait","timeout":30"#);
@@ -347,6 +351,45 @@ fn question_expires_at_its_earliest_deadline() {
 }
 
 #[test]
+fn question_that_expired_is_no_users_no() {
+    let (mut world, conn, process) = with(WAIT);
+    let limited = || Asking {
+        limit: Some(AskedFor::Within(Duration::from_secs(7))),
+        ..asking(QuestionKind::Approval)
+    };
+    ask(&mut world, process, limited());
+    world.pass(Duration::from_secs(7));
+    // The last is of a daemon in front, which passes on that nobody said it.
+    for (number, given) in [
+        (2, r#""approve":false"#),
+        (3, r#""cancel":true"#),
+        (4, r#""approve":false,"by":"expiry""#),
+    ] {
+        ask(&mut world, process, limited());
+        let answer = format!(r#"{{"type":"answer","question_id":"j1-q{number}",{given}}}"#);
+        world.request(conn, number, &answer);
+    }
+    let expired = || Reply::Unanswered(Silence::Expiry);
+    let all = [expired(), Reply::Denied, Reply::Denied, expired()];
+    assert_eq!(heard(&world, process), all);
+    world.end_turn(process);
+    let lines = &world.clients[&conn].lines;
+    let closed = lines
+        .iter()
+        .filter(|line| line["type"] == "question_closed");
+    let answers: Vec<_> = closed.map(|line| line["answer"].as_str()).collect();
+    assert_eq!(
+        answers,
+        [None, Some("deny"), Some("cancel"), Some("expiry")]
+    );
+    let trace = lines.last().unwrap()["tool_trace"].as_array().unwrap();
+    let [trace] = &trace[..] else {
+        panic!("{trace:?}")
+    };
+    assert_eq!(trace["output"], "nobody answered in time");
+}
+
+#[test]
 fn question_beyond_sixteen_of_a_session_is_dismissed() {
     let (mut world, conn, process) = with(WAIT);
     for _ in 0..17 {
@@ -354,7 +397,8 @@ fn question_beyond_sixteen_of_a_session_is_dismissed() {
     }
     assert_eq!(questions(&mut world).len(), 16);
     assert_eq!(last(&world, conn), "1:question_closed j1-q17 by nobody");
-    assert_eq!(heard(&world, process), [Reply::Denied]);
+    let nobody = Reply::Unanswered(Silence::Nobody);
+    assert_eq!(heard(&world, process), [nobody]);
 }
 
 #[test]
@@ -393,7 +437,7 @@ fn abort_closes_questions_after_telling_the_agent() {
     );
     assert_eq!(
         heard(&world, process),
-        [Reply::Denied],
+        [Reply::Unanswered(Silence::Cancel)],
         "so that it can end its turn"
     );
     // One that comes now has nobody left to wait for.

@@ -170,7 +170,9 @@ impl Question {
     fn chosen(&self, reply: &Reply) -> Option<String> {
         match reply {
             Reply::Approved => self.once.as_ref().map(|(allow, _)| allow.clone()),
-            Reply::Denied => self.once.as_ref().and_then(|(_, reject)| reject.clone()),
+            Reply::Denied | Reply::Unanswered(_) => {
+                self.once.as_ref().and_then(|(_, reject)| reject.clone())
+            }
             Reply::Chosen(name) => {
                 let found = self.options.iter().find(|(shown, _)| shown == name);
                 found.map(|(_, id)| id.clone())

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
 use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
+use agentd_protocol::work::Silence;
 use serde_json::{Map, Value, json};
 
 use crate::adapter::driver::Out;
@@ -135,7 +136,20 @@ impl PermissionRequests {
                 put_reply(id, &reply, out);
             }
             Some(Open::Approval(_)) => {
-                put_denial(id, "The user did not allow this.", out);
+                let why = match reply {
+                    Reply::Unanswered(Silence::Expiry) => {
+                        "The user did not allow this: nobody answered in time."
+                    }
+                    Reply::Unanswered(Silence::Nobody | Silence::Cancel | Silence::Other) => {
+                        "The user did not allow this: nobody was there to be asked."
+                    }
+                    Reply::Approved
+                    | Reply::Denied
+                    | Reply::Chosen(_)
+                    | Reply::Text(_)
+                    | Reply::Cancelled => "The user did not allow this.",
+                };
+                put_denial(id, why, out);
             }
             Some(Open::Choices {
                 answers,
@@ -160,7 +174,7 @@ impl PermissionRequests {
                 let chosen = match reply {
                     Reply::Chosen(chosen) => json!(chosen),
                     Reply::Text(text) => json!(text),
-                    Reply::Approved | Reply::Denied | Reply::Cancelled => {
+                    Reply::Approved | Reply::Denied | Reply::Unanswered(_) | Reply::Cancelled => {
                         return put_denial(id, "The user did not answer.", out);
                     }
                 };

@@ -175,7 +175,9 @@ impl Requests {
             *answer = Some(match reply {
                 Reply::Chosen(option) => vec![option.clone()],
                 Reply::Text(text) => vec![text.0.clone()],
-                Reply::Approved | Reply::Denied | Reply::Cancelled => Vec::new(),
+                Reply::Approved | Reply::Denied | Reply::Unanswered(_) | Reply::Cancelled => {
+                    Vec::new()
+                }
             });
         }
         if answers.iter().all(|(_, answer)| answer.is_some()) {

@@ -1,6 +1,6 @@
 //! What the `jsonl` translator says beside sends: steers, answers, `compact`.
 
-use agentd_protocol::work::Private;
+use agentd_protocol::work::{Private, Silence};
 
 use super::tests::{hear, says_nothing, tell, with};
 use super::*;
@@ -101,6 +101,7 @@ fn answer_has_its_kinds_form_and_an_id() {
     for (reply, name, value) in [
         (Reply::Approved, "approve", json!(true)),
         (Reply::Denied, "approve", json!(false)),
+        (Reply::Unanswered(Silence::Expiry), "approve", json!(false)),
         (Reply::Chosen("a".into()), "choice", json!("a")),
         (
             Reply::Text(Private("hunter2".into())),
@@ -110,12 +111,16 @@ fn answer_has_its_kinds_form_and_an_id() {
         (Reply::Cancelled, "cancel", json!(true)),
     ] {
         let question = "w1".to_owned();
+        let why = matches!(reply, Reply::Unanswered(_)).then_some("expiry");
         let (events, written) = tell(&mut jsonl, WorkerCommand::Answer { question, reply });
         assert!(events.is_empty());
         let mut written = line(&written);
         let id = written.as_object_mut().unwrap().remove("id").unwrap();
         let mut expected = json!({"type": "answer", "question_id": "w1"});
         expected[name] = value;
+        if let Some(why) = why {
+            expected["by"] = json!(why);
+        }
         assert_eq!(written, expected);
         let refusal = json!({"type": "error", "id": id, "code": "already-answered", "error": "-"});
         let events = hear(&mut jsonl, &refusal.to_string());

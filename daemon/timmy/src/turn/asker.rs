@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentd_protocol::work::Answer;
+use agentd_protocol::work::{Answer, Silence};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -17,9 +17,13 @@ use crate::tool::{Approval, Asker};
 
 /// What a tool hears when nobody is there.
 pub(crate) const NOBODY: &str = "denied: nobody is there who could allow it";
-/// What it hears of a no from elsewhere: with the daemon between, it isn't known whether a person
-/// said it, or nobody was there to ask.
-const NOT_ALLOWED: &str = "denied: the user did not allow it, or nobody was there to be asked";
+/// What it hears of a person's no.
+pub(crate) const REFUSED: &str = "denied: the user said no";
+/// What it hears when nobody answered in time.
+const UNANSWERED: &str =
+    "denied: nobody answered in time, so the user has neither allowed nor refused it";
+/// What it hears when the turn ended first.
+const ENDED: &str = "denied: the turn ended before anybody answered";
 
 /// The questions of a process that are open.
 #[derive(Default, Debug)]
@@ -40,11 +44,21 @@ impl Questions {
         };
         let approval = match answer.approve {
             Some(true) => Approval::Granted,
-            _ => Approval::Denied(NOT_ALLOWED.to_owned()),
+            _ => Approval::Denied(denied(answer).to_owned()),
         };
         // The tool may have been cancelled.
         let _gone = waits.send(approval);
         true
+    }
+}
+
+/// Who said no, if anybody did.
+const fn denied(answer: &Answer) -> &'static str {
+    match answer.by {
+        None => REFUSED,
+        Some(Silence::Expiry) => UNANSWERED,
+        Some(Silence::Nobody | Silence::Other) => NOBODY,
+        Some(Silence::Cancel) => ENDED,
     }
 }
 
@@ -128,6 +142,7 @@ mod tests {
             choice: None,
             text: None,
             cancel: approve.is_none(),
+            by: None,
         }
     }
 
@@ -154,6 +169,32 @@ mod tests {
         );
         let first = first.join_next().await.unwrap().unwrap();
         assert!(matches!(first, Approval::Denied(_)));
+    }
+
+    #[tokio::test]
+    async fn question_tells_a_no_from_silence() {
+        for (why, says) in [
+            (None, "the user said no"),
+            (Some(Silence::Expiry), "nobody answered in time"),
+            (Some(Silence::Nobody), "nobody is there"),
+            (Some(Silence::Cancel), "the turn ended"),
+        ] {
+            let (by, mut said) = by_line();
+            let asked = Arc::clone(&by);
+            let mut asking = JoinSet::new();
+            asking.spawn(async move { asked.approve("a", "d").await });
+            assert_eq!(said.recv().await.unwrap().kind, "question");
+            let told = Answer {
+                by: why,
+                ..answer("q1", Some(false))
+            };
+            assert!(by.questions.answer(&told));
+            let heard = asking.join_next().await.unwrap().unwrap();
+            assert!(
+                matches!(&heard, Approval::Denied(reason) if reason.contains(says)),
+                "{heard:?}"
+            );
+        }
     }
 
     #[tokio::test]

@@ -315,11 +315,16 @@ async fn session_is_busy_for_all_processes() {
 async fn question_is_asked_and_answered_once() {
     let home = Home::new();
     let ask = || Step::Calls(vec![("ask", "{}")]);
+    let says = || Step::Says("one");
     home.models
-        .script("a", [ask(), Step::Says("one"), ask(), Step::Says("two")]);
+        .script("a", [ask(), says(), ask(), says(), ask(), says()]);
     let mut process = home.process();
-    let denied = "denied: the user did not allow it, or nobody was there to be asked";
-    for (approve, output) in [(true, "granted"), (false, denied)] {
+    let expired = "denied: nobody answered in time, so the user has neither allowed nor refused it";
+    for (approve, by, output) in [
+        (true, None, "granted"),
+        (false, None, "denied: the user said no"),
+        (false, Some("expiry"), expired),
+    ] {
         process.say(send("t1", "hi", None)).await;
         let asked = process.until("question").await.pop().unwrap();
         assert_eq!(
@@ -327,8 +332,11 @@ async fn question_is_asked_and_answered_once() {
             (&json!("approval"), &json!("t1"))
         );
         let question = &asked["question_id"];
-        let answer =
+        let mut answer =
             json!({"type": "answer", "id": "q1", "question_id": question, "approve": approve});
+        if let Some(by) = by {
+            answer["by"] = json!(by);
+        }
         process.say(answer.clone()).await;
         let lines = process.until("message_end").await;
         let end = lines

@@ -1,0 +1,98 @@
+//! Before a daemon is told to make way: would the next one come up with this configuration?
+//!
+//! Owns who is asked, and what is said of a configuration that can't be used. What is in the file,
+//! only the daemon's program knows. Must not know who restarts.
+
+use std::io;
+use std::process::{Command, Stdio};
+
+use agentd_protocol::request::Status;
+use agentd_protocol::{Line, RequestKind};
+
+use super::exit::Exit;
+use super::output;
+use agentd_client::client::Client;
+use agentd_client::oneshot;
+
+/// Why the next daemon would not come up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Unusable {
+    pub(super) error: String,
+    pub(super) hint: String,
+}
+
+impl Unusable {
+    /// Of what the daemon's program says: a sentence, and often what to do.
+    fn of(why: &str) -> Self {
+        let (why, hint) = match why.split_once("; hint: ") {
+            Some((why, hint)) => (why, hint),
+            None => (why, "mend it, `agentctl config edit` opens it"),
+        };
+        Self {
+            error: format!(
+                "{why}: nothing was restarted, the running daemon goes on with the configuration \
+                 it has"
+            ),
+            hint: hint.to_owned(),
+        }
+    }
+
+    pub(super) fn tell(&self) -> Exit {
+        output::error(&self.error, Some(&self.hint));
+        Exit::Configuration
+    }
+}
+
+/// By the program that would be started from here, with the variables that it would have.
+pub(super) fn of_program() -> io::Result<Option<Unusable>> {
+    let asked = Command::new(oneshot::program())
+        .args(["config", "show"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output();
+    let said = match asked {
+        Ok(said) if said.status.success() => return Ok(None),
+        Ok(said) => said.stderr,
+        Err(error) => {
+            let program = oneshot::program();
+            let why = format!("cannot start `{}`: {error}", program.display());
+            return Ok(Some(Unusable::of(&format!(
+                "{why}; hint: put `agentd` next to `agentctl`, or on `PATH`"
+            ))));
+        }
+    };
+    let said = String::from_utf8_lossy(&said);
+    let why = said
+        .split_once("error: ")
+        .map_or(said.as_ref(), |(_, why)| why);
+    Ok(Some(Unusable::of(why.trim_end())))
+}
+
+/// By the daemon that runs: its successor has the same variables.
+pub(super) async fn of_daemon(client: &mut Client) -> Option<Unusable> {
+    let fields = Status { workers: false };
+    let asked = client.answer(RequestKind::Status, &fields).await;
+    // One that doesn't say isn't kept from leaving.
+    let Some(Line::Status(answer)) = asked.ok()?.line else {
+        return None;
+    };
+    let refused = answer.daemon.config?.refused?;
+    Some(Unusable::of(&refused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_check_says_what_goes_on() {
+        let why = Unusable::of("/c.toml:3: unknown key `x`; hint: known here: `y`");
+        assert!(
+            why.error
+                .starts_with("/c.toml:3: unknown key `x`: nothing was restarted"),
+            "{why:?}"
+        );
+        assert_eq!(why.hint, "known here: `y`");
+        assert!(Unusable::of("broken").hint.contains("config edit"));
+    }
+}
