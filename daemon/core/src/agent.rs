@@ -39,6 +39,8 @@ pub struct Agent {
     pub has: Vec<String>,
     /// Has it what it needs to answer, a login or a key, where that can be seen?
     pub logged_in: Option<bool>,
+    /// How often its processes have come to be started otherwise: counted by the core.
+    pub revision: u64,
 }
 
 /// How many spare processes an agent has: ready for turns of sessions to come.

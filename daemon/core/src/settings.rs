@@ -47,6 +47,15 @@ pub struct Settings {
     pub looked_for: String,
 }
 
+impl Settings {
+    /// Takes what is said of an agent now: the revision of its configuration is the one that it had.
+    pub(crate) fn put_agent(&mut self, mut agent: Agent) {
+        let known = self.agents.get(&agent.name);
+        agent.revision = known.map_or(0, |known| known.revision);
+        self.agents.insert(agent.name.clone(), agent);
+    }
+}
+
 /// Which kind of process this is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Served {

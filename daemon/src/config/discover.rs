@@ -310,6 +310,7 @@ fn known(
         has: Vec::new(),
         // The environment of an agent is not this one's: whoever runs it says.
         logged_in: None,
+        revision: 0,
     };
     (agent, runs.then_some(config))
 }

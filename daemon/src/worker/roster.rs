@@ -359,6 +359,7 @@ mod tests {
             thinking: None,
             has: Vec::new(),
             logged_in: None,
+            revision: 0,
         };
         let run = agent.usable.is_ok().then_some(run);
         HostSnapshot {

@@ -100,6 +100,7 @@ mod tests {
             thinking: None,
             has: Vec::new(),
             logged_in: None,
+            revision: 0,
         }
     }
 

@@ -15,6 +15,8 @@ pub(crate) struct Fit {
     pub(crate) provider: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) thinking: Option<String>,
+    /// Of its agent's configuration.
+    pub(crate) revision: u64,
 }
 
 impl Fit {
@@ -39,6 +41,8 @@ impl Fit {
             provider: provider.filter(|_| !agent.describe.model_per_turn),
             model: model.filter(|_| !agent.describe.model_per_turn),
             thinking: thinking.filter(|_| !agent.describe.thinking_per_turn),
+            // The process that holds it may be older than the configuration.
+            revision: session.revision.unwrap_or(agent.revision),
         }
     }
 
@@ -55,6 +59,7 @@ impl Fit {
             provider: pin(&agent.provider, model),
             model: pin(&agent.model, model),
             thinking: pin(&agent.thinking, thinking),
+            revision: agent.revision,
         }
     }
 

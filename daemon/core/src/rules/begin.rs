@@ -39,9 +39,11 @@ impl State {
             worker,
             generation: slot.generation,
         };
+        let revision = slot.fit.revision;
         let session = self.sessions.get_mut(&session_id);
         let session = self.outbox.expected(session_id, session)?;
         session.slot = Some(worker);
+        session.revision = Some(revision);
         session.coming = false;
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);

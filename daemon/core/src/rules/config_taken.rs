@@ -27,16 +27,26 @@ impl State {
         for agent in agents {
             // It may be another program, or the same one mended.
             self.forget_deaths(&agent.name);
-            self.settings.agents.insert(agent.name.clone(), agent);
+            self.settings.put_agent(agent);
         }
         for name in &removed {
             // Its sessions wait for something else now.
             self.forget_deaths(name);
             self.settings.agents.remove(name);
         }
+        for name in &renewed {
+            if let Some(agent) = self.settings.agents.get_mut(name) {
+                agent.revision += 1;
+            }
+            for session in self.indexes.lanes().sessions_of(name) {
+                // Whoever waits for a process waits for a new one.
+                self.sessions.touch(session);
+            }
+        }
         for worker in self.processes_of(&renewed) {
             let slot = self.pool.get(&worker);
-            // What only a process remembers is worth more than what is new.
+            // What only a process remembers is worth more than what is new: it goes on with those
+            // sessions, and gets no others, as it doesn't fit them any more.
             if slot.is_some_and(|slot| !self.is_memory(slot)) {
                 self.renew(worker);
             }

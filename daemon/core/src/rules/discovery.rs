@@ -119,7 +119,7 @@ impl State {
             self.forget_deaths(&agent.name);
             // Nothing is taken out: an agent whose program is away for a moment is still one, with
             // turns that wait.
-            self.settings.agents.insert(agent.name.clone(), agent);
+            self.settings.put_agent(agent);
         }
         let Some(waited) = self.sessions.unpark(WAITING) else {
             return;

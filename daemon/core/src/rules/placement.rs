@@ -258,12 +258,15 @@ impl State {
 
     /// Gives a session a process that comes up; for now, if any other would do as well.
     fn claim(&mut self, worker: WorkerId, session_id: SessionId, for_now: bool) {
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
-            slot.sessions.insert(session_id);
-        }
+        let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) else {
+            return;
+        };
+        slot.sessions.insert(session_id);
+        let revision = slot.fit.revision;
         let session = self.sessions.get_mut(&session_id);
         if let Some(session) = self.outbox.expected(session_id, session) {
             session.slot = Some(worker);
+            session.revision = Some(revision);
             session.coming = for_now;
             session.open = false;
         }

@@ -42,10 +42,17 @@ impl State {
             return self.drop_slot(worker);
         };
         let ready_within = agent.describe.ready_within;
+        let revision = agent.revision;
         let now = self.now.mono;
         let Some(slot) = self.pool.get_mut(&worker) else {
             return self.outbox.dangling(worker);
         };
+        slot.fit.revision = revision;
+        for session in &slot.sessions {
+            if let Some(session) = self.sessions.get_mut(session) {
+                session.revision = Some(revision);
+            }
+        }
         // What the process before it still says is dropped by this number.
         slot.generation.0 += 1;
         slot.phase = SlotPhase::Starting { pid: None };

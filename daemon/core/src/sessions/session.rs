@@ -34,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) jobs: usize,
     /// Its process.
     pub(crate) slot: Option<WorkerId>,
+    /// With which revision of its agent's configuration that was started.
+    pub(crate) revision: Option<u64>,
     /// Is that one still coming up, and any other of its agent as good?
     pub(crate) coming: bool,
     /// Does the store know it? Not before its first turn is accepted.
@@ -94,6 +96,7 @@ impl Session {
             current: None,
             jobs: 0,
             slot: None,
+            revision: None,
             coming: false,
             stored: false,
             leased: false,
@@ -131,6 +134,7 @@ impl Session {
     /// It has no process any more, and none that comes up for it.
     pub(crate) const fn has_left(&mut self) {
         self.slot = None;
+        self.revision = None;
         self.coming = false;
         self.open = false;
     }

@@ -55,6 +55,7 @@ fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
         thinking: None,
         has: Vec::new(),
         logged_in: None,
+        revision: 0,
     }
 }
 

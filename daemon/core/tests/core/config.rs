@@ -72,6 +72,61 @@ fn config_keeps_a_process_that_is_memory() {
 }
 
 #[test]
+fn config_counts_for_new_sessions_beside_memory() {
+    let mut world = World::new(settings());
+    let (conn, old) = busy(&mut world, "many");
+    world.end_turn(old);
+    let new = renewed(&world, "many");
+    take(&mut world, new);
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"x","agent":"many","session":"t"}"#,
+    );
+    let new = *world.processes.keys().find(|known| **known != old).unwrap();
+    world.get_ready(new);
+    assert_eq!(
+        world.processes[&new].turns.len(),
+        1,
+        "in a process as it is configured now"
+    );
+    world.end_turn(new);
+    // The other one has its session, and no more.
+    world.request(
+        conn,
+        3,
+        r#"{"type":"send","text":"x","agent":"many","session":"s"}"#,
+    );
+    assert_eq!(world.processes[&old].turns.len(), 1);
+    world.request(conn, 4, r#"{"type":"send","text":"x","agent":"many"}"#);
+    assert_eq!(world.processes[&new].turns.len(), 1);
+    world.end_turn(old);
+    world.end_turn(new);
+    // Once it died it is started as it is configured now, and takes others, too.
+    world.exit(new, Exit::Code(0));
+    world.exit(old, Exit::Code(1));
+    world.request(
+        conn,
+        5,
+        r#"{"type":"send","text":"x","agent":"many","session":"s"}"#,
+    );
+    world.request(
+        conn,
+        6,
+        r#"{"type":"send","text":"x","agent":"many","session":"u"}"#,
+    );
+    world.pass(std::time::Duration::from_secs(60));
+    let again = *world
+        .processes
+        .keys()
+        .find(|known| known.0 == old.0)
+        .unwrap();
+    world.get_ready(again);
+    world.end_turn(again);
+    assert_eq!(world.processes[&again].turns.len(), 1);
+}
+
+#[test]
 fn config_renews_processes_that_come_up() {
     let mut world = World::new(settings());
     let conn = world.connect();
