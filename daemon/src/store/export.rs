@@ -20,11 +20,12 @@ const PAGE: usize = 512 * 1024;
 const LONG: usize = 128 * 1024;
 /// Bytes of an attachment in one object: a multiple of 3, so that pieces of base64 can be joined.
 const PIECE: i64 = 96 * 1024;
-/// Objects of one job that a cursor can tell apart.
-const ITEMS: u64 = 1 << 20;
+/// Objects of one job that a cursor can tell apart: with as many jobs, each cursor is a number that
+/// JavaScript has, too.
+const ITEMS: u64 = 1 << 26;
 
 /// Where an export stands: an even number in the sessions, an odd one in the jobs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cursor {
     /// After this one.
     Session(i64),
@@ -45,11 +46,20 @@ impl Cursor {
         }
     }
 
-    fn number(self) -> u64 {
-        match self {
-            Self::Session(place) => nat(place) << 1,
-            Self::Job { job, given } => (nat(job) * ITEMS + given.min(ITEMS - 1)) << 1 | 1,
-        }
+    /// A cursor that can't be written down would have a page told again and again.
+    fn number(self) -> rusqlite::Result<u64> {
+        let number = match self {
+            Self::Session(place) => Some(nat(place) << 1),
+            Self::Job { job, given } if given < ITEMS => nat(job)
+                .checked_mul(ITEMS << 1)
+                .map(|of_job| of_job | given << 1 | 1),
+            Self::Job { .. } => None,
+        };
+        number.ok_or_else(|| {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_TOOBIG);
+            let why = "a job has more objects than an export can count".to_owned();
+            rusqlite::Error::SqliteFailure(code, Some(why))
+        })
     }
 }
 
@@ -88,7 +98,10 @@ pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> 
         cursor: Cursor::read(after),
     };
     let room = fill(conn, &mut page)?;
-    let next = (room == PageRoom::Full).then(|| page.cursor.number().to_string());
+    let next = match room {
+        PageRoom::Full => Some(page.cursor.number()?.to_string()),
+        PageRoom::Left => None,
+    };
     let line = Body::of_rows("export", "rows", &page.rows, next.as_deref());
     Ok(Loaded::Line(line))
 }
@@ -331,6 +344,11 @@ fn events(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<PageRoom
     let mut rows = statement.query(params![items.job])?;
     while let Some(row) = rows.next()? {
         let (seq, line): (i64, &str) = (row.get(0)?, row.get_ref(1)?.as_str()?);
+        // There may be millions that were given already.
+        if items.skips_next() && line.len() <= LONG {
+            items.count += 1;
+            continue;
+        }
         let job = JobId(nat(items.job));
         let event = json!({ "kind": "event", "job": job, "seq": seq, "line": short(line) });
         if items.push(&event) == PageRoom::Full
@@ -404,4 +422,27 @@ fn short(text: &str) -> Value {
 
 fn object(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_other| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn export_cursor_is_read_as_written_or_refused() {
+        let job = |job, given| Cursor::Job { job, given };
+        let cursors = [
+            Cursor::Session(7),
+            job(1, 0),
+            job(1, (1 << 20) - 1),
+            job(1, 1 << 20),
+            job(2, (1 << 20) + 1),
+            job(1 << 26, ITEMS - 1),
+        ];
+        let read = cursors.map(|cursor| Cursor::read(cursor.number().unwrap()));
+        assert_eq!(read, cursors);
+        for too_far in [job(1, ITEMS), job(i64::MAX, 0)] {
+            assert!(too_far.number().is_err(), "{too_far:?}");
+        }
+    }
 }
