@@ -45,6 +45,7 @@ fn models_missing_says_what_to_do_at_once() {
         "KIMI_API_KEY",
         "http://127.0.0.1:9 (no answer)",
         "agentctl provider add gemini",
+        "agentctl send --provider echo hello",
         "agentctl demo",
     ] {
         assert!(sent.stderr.contains(word), "{word}: {sent:?}");

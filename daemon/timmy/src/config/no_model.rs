@@ -53,10 +53,15 @@ impl CalledAs {
         }
     }
 
-    const fn check(self) -> &'static str {
+    /// How a turn is tried without a model, and what else can be done without one.
+    const fn without_model(self) -> &'static [(&'static str, &'static str)] {
+        const ECHO: &str = "try a turn without a key: the provider `echo` says it back";
         match self {
-            Self::Agentctl => "agentctl demo",
-            Self::Timmy => "timmy --provider echo -p hello",
+            Self::Agentctl => &[
+                ("agentctl send --provider echo hello", ECHO),
+                ("agentctl demo", "try the installation without any model"),
+            ],
+            Self::Timmy => &[("timmy --provider echo -p hello", ECHO)],
         }
     }
 }
@@ -179,10 +184,8 @@ impl Looked {
                 "other agents that could answer",
             ));
         }
-        steps.push((
-            called.check().to_owned(),
-            "try the installation without any model",
-        ));
+        let without = called.without_model().iter();
+        steps.extend(without.map(|(command, what)| ((*command).to_owned(), *what)));
         steps
     }
 }

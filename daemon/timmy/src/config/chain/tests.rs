@@ -239,6 +239,9 @@ fn chain_of_an_empty_machine_says_what_helps() {
         machine["next"][0]["command"],
         "agentctl provider add gemini"
     );
+    let said = looked.rejected(&places, CalledAs::Agentctl);
+    let echo = "agentctl send --provider echo hello ";
+    assert!(said.hint.unwrap().contains(echo));
 }
 
 /// An Ollama with two models, its place in a configuration, and what it is asked.
