@@ -287,6 +287,10 @@ fn past_is_read_without_a_daemon() {
         (&["history", "kept"], "before the end"),
         (&["usage"], "1 turn"),
         (&["export"], "before the end"),
+        (&["collect", "j1"], "before the end"),
+        (&["attach", "j1"], "before the end"),
+        (&["attach", "kept", "--quiet"], "before the end"),
+        (&["ps"], "nothing runs"),
     ] {
         let read = place.agentctl(args);
         assert!(said(&read).contains(part), "{args:?}: {read:?}");
@@ -310,9 +314,51 @@ fn past_is_read_without_a_daemon() {
 }
 
 #[test]
+fn past_job_that_waits_needs_the_daemon() {
+    let daemon = Daemon::start();
+    sent(&daemon, &["--session", "kept", "chaos:say before"]);
+    let mut client = daemon.connect();
+    for text in ["chaos:hang", "chaos:say after"] {
+        let send = json!({"type": "send", "agent": "chaos", "session": "kept", "text": text});
+        client.send(&send.to_string());
+        client.until("accepted");
+    }
+    let place = daemon.kill();
+    for (args, what) in [
+        (&["collect", "j2"][..], "j2 has"),
+        (&["collect", "j3", "j2", "--timeout", "0"], "j3, j2 have"),
+        (&["collect", "j1", "j3", "--json"], "j3 has"),
+        (&["attach", "j3"], "j3 has"),
+        (&["attach", "kept"], "j2 has"),
+    ] {
+        let refused = place.agentctl(args);
+        assert_eq!(refused.code, Some(69), "{args:?}: {refused:?}");
+        let error = format!("error: {what} not ended, and agentd is not running\n");
+        assert!(refused.stderr.contains(&error), "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("`agentctl start`"), "{refused:?}");
+    }
+    let some = place.agentctl(&["collect", "j1", "j3"]);
+    assert!(some.stdout.contains("before"), "{some:?}");
+    let first = place.agentctl(&["collect", "j1", "j3", "--any"]);
+    assert!(said(&first).contains("before"), "{first:?}");
+    let waiting = place.agentctl(&["ps"]);
+    let shown = said(&waiting);
+    assert!(shown.contains("j2") && shown.contains("j3"), "{waiting:?}");
+    assert!(waiting.stderr.contains("`agentctl start`"), "{waiting:?}");
+}
+
+#[test]
 fn past_of_nothing_makes_no_store() {
     let place = Place::new("");
-    for args in [&["jobs"][..], &["sessions"], &["usage"], &["export"]] {
+    for args in [
+        &["jobs"][..],
+        &["sessions"],
+        &["usage"],
+        &["export"],
+        &["ps"],
+        &["collect", "j1"],
+        &["attach", "main"],
+    ] {
         let nothing = place.agentctl(args);
         assert_eq!(nothing.code, Some(69), "{args:?}: {nothing:?}");
     }

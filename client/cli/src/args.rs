@@ -48,9 +48,9 @@ pub use webhook::{
 };
 pub use work::{
     AnswerArgs, BackupArgs, CloseSessionsArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs,
-    HistoryArgs, JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, QuestionsArgs, RenameSessionArgs,
-    RestoreArgs, SearchArgs, SessionArgs, SessionsArgs, SessionsCommand, ShowSessionArgs,
-    SteerArgs,
+    HistoryArgs, JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs, QuestionsArgs,
+    RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs, SessionsCommand,
+    ShowSessionArgs, SteerArgs,
 };
 
 /// Above the options that every command has.
@@ -126,7 +126,8 @@ Examples:
   agentctl attach j41
   agentctl attach main
 
-Ctrl-C leaves the turn running. The exit code is that of `send`")]
+Ctrl-C leaves the turn running. Without a daemon the result of one that has ended is read from the
+store. The exit code is that of `send`")]
     Attach(AttachArgs),
     /// Send the prompt of a job again, as a new job of its session
     #[command(after_help = "\
@@ -252,7 +253,8 @@ Examples:
   agentctl collect j41
   agentctl collect j41 j42 --any --timeout 60
 
-Exit codes: 0 all is done, 1 a job failed, 124 some are not done yet")]
+Without a daemon the results that are stored are printed. Exit codes: 0 all is done, 1 a job failed,
+69 some are not done and no daemon runs, 124 some are not done yet")]
     Collect(CollectArgs),
     /// List jobs, newest first; or show all about one
     #[command(after_help = "\
@@ -265,7 +267,7 @@ Examples:
     Jobs(JobsArgs),
     /// List what runs and what waits now
     #[command(after_help = "Examples:\n  agentctl ps\n  agentctl ps --json")]
-    Ps(JsonArgs),
+    Ps(PsArgs),
     /// Show what turns used and cost, and how much of it local models served
     #[command(after_help = "\
 Examples:

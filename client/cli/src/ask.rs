@@ -13,7 +13,7 @@ use super::args::PastArgs;
 use super::exit::{self, Exit};
 use super::{choose, outcome, output, render, turn};
 use agentd_client::asked::{Reply, RequestError};
-use agentd_client::client::{Attended, Client, ClientError, Options, START_IT};
+use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Server};
 use agentd_client::fallback::Fallback;
 use agentd_client::places::{self, Environment};
 use agentd_client::ssh::Target;
@@ -45,6 +45,15 @@ pub(super) async fn daemon(socket: Option<&Path>) -> Result<Client, Exit> {
 /// The same for what is stored already: without a daemon a run without one reads it, if there is
 /// anything to read.
 pub(super) async fn past(socket: Option<&Path>, past: PastArgs) -> Result<Client, Exit> {
+    past_attended(socket, past, Attended::No).await
+}
+
+/// The same for somebody who answers what agents ask, or doesn't.
+pub(super) async fn past_attended(
+    socket: Option<&Path>,
+    past: PastArgs,
+    attended: Attended,
+) -> Result<Client, Exit> {
     let there = socket.and_then(Target::of_socket);
     // Elsewhere it is decided there, by the same rule.
     let is_stored = there.is_some() || places::has_store(&Environment::of_process());
@@ -52,7 +61,10 @@ pub(super) async fn past(socket: Option<&Path>, past: PastArgs) -> Result<Client
         true => Fallback::Allowed,
         false => Fallback::Forbidden,
     };
-    let connecting = Client::connect_or_oneshot(options(socket, fallback));
+    let connecting = Client::connect_or_oneshot(Options {
+        attended,
+        ..options(socket, fallback)
+    });
     let client = told(connecting.await, socket, START_IT)?;
     if let Some(reason) = client.fallback_reason() {
         output::note(&format!("{}; this is what is stored", reason.sentence()));
@@ -62,10 +74,15 @@ pub(super) async fn past(socket: Option<&Path>, past: PastArgs) -> Result<Client
     Ok(client)
 }
 
-/// The same for somebody who answers what agents ask, or doesn't.
-pub(super) async fn attended(socket: Option<&Path>, attended: Attended) -> Result<Client, Exit> {
-    let connected = turn::connect_as(socket, Fallback::Forbidden, attended).await;
-    told(connected, socket, START_IT)
+/// What hasn't ended can't be read from the store: only a daemon gets it there.
+pub(super) fn needs_daemon(client: &Client, what: &str) -> Exit {
+    let hint = match client.server() {
+        Server::Remote(remote) => format!("`ssh {} agentctl start` starts it", remote.target()),
+        Server::Daemon(_) | Server::OneShot(_) => START_IT.to_owned(),
+    };
+    let error = format!("{what} not ended, and agentd is not running");
+    output::error(&error, Some(&hint));
+    Exit::Unreachable
 }
 
 /// Connects, and where that fails says what to do with the words of `down`.

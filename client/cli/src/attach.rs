@@ -29,8 +29,8 @@ use agentd_client::wire::Received;
 pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let shown = &args.shown;
     let asker = Asker::of_terminal().filter(|_| !shown.json && !shown.quiet);
-    let connected = ask::attended(socket, send::attended(asker.as_ref())).await;
-    let mut client = match connected {
+    let attended = send::attended(asker.as_ref());
+    let mut client = match ask::past_attended(socket, args.past, attended).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
@@ -58,6 +58,9 @@ async fn show(
         row.state,
         JobPhase::Queued | JobPhase::Held | JobPhase::Running
     ) {
+        if client.is_alone() {
+            return Ok(ask::needs_daemon(&client, &format!("{job} has")));
+        }
         let outcome = turn::follow(client, job, view, asker).await?;
         return Ok(outcome::conclude(&outcome, again));
     }
@@ -75,6 +78,7 @@ async fn show(
     if last.line.as_ref().is_some_and(|line| view.lacks_text(line)) {
         whole::complete(&mut client, &mut last).await;
     }
+    client.close().await;
     if let Err(error) = view.line(&last) {
         return match error.kind() {
             io::ErrorKind::BrokenPipe => Err(error),

@@ -68,11 +68,18 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
             return Ok(Exit::Usage);
         }
     };
-    let mut client = match ask::daemon(socket).await {
+    let mut client = match ask::past(socket, args.past).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    results(&mut client, &args.jobs, timeout, wait, args.json).await
+    // Nothing comes to its end before a daemon runs.
+    let timeout = match client.is_alone() {
+        true => Some(Duration::ZERO),
+        false => timeout,
+    };
+    let exit = results(&mut client, &args.jobs, timeout, wait, args.json).await;
+    client.close().await;
+    exit
 }
 
 /// A held job is waited for in vain until somebody releases it: says so, and how.
@@ -126,6 +133,7 @@ async fn results(
         }
     };
     let exit = exit::of_collected(&collected, wait);
+    let missing = collected.pending.clone();
     if json {
         let Collected { results, pending } = collected;
         let line = Line::Collect {
@@ -134,19 +142,28 @@ async fn results(
             pending,
         };
         output::out_json(line.body().as_json())?;
-        return Ok(exit);
+    } else {
+        for result in &collected.results {
+            output::out(&render::result(result))?;
+        }
     }
-    for result in &collected.results {
-        output::out(&render::result(result))?;
+    let is_enough = wait == Wait::Any && missing.len() < jobs.len();
+    if client.is_alone() && !missing.is_empty() && !is_enough {
+        let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        let have = if names.len() == 1 { "has" } else { "have" };
+        let what = format!("{} {have}", names.join(", "));
+        return Ok(ask::needs_daemon(client, &what));
     }
-    for job in &collected.pending {
-        output::note(&format!("{job} is not done"));
+    if !json {
+        for job in &missing {
+            output::note(&format!("{job} is not done"));
+        }
     }
-    if let (Exit::Timeout, [first, ..]) = (exit, collected.pending.as_slice()) {
+    if let (Exit::Timeout, [first, ..]) = (exit, missing.as_slice()) {
         output::err(&format!(
             "hint: `agentctl collect {}` goes on waiting, `agentctl attach {first}` shows what \
              {first} does\n",
-            names_of(&collected.pending)
+            names_of(&missing)
         ));
     }
     Ok(exit)

@@ -9,10 +9,10 @@ use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::{Jobs, Steer};
 use serde_json::json;
 
-use super::args::{JobsArgs, JsonArgs, SteerArgs};
+use super::args::{JobsArgs, PsArgs, SteerArgs};
 use super::exit::Exit;
 use super::{ask, details, output, prompt, rows, value};
-use agentd_client::client::Client;
+use agentd_client::client::{Client, START_IT};
 use agentd_client::jobs::JobPages;
 use agentd_terminal::style::Style;
 
@@ -70,8 +70,8 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
 }
 
 /// What isn't over: what runs first, then what waits, the next of it first.
-pub(super) async fn ps(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
+pub(super) async fn ps(args: PsArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut client = match ask::past(socket, args.past).await {
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
@@ -93,6 +93,10 @@ pub(super) async fn ps(args: JsonArgs, socket: Option<&Path>) -> io::Result<Exit
     } else {
         output::out(&rows::jobs(&found, value::now_ms(), &Style::of_stdout()))?;
     }
+    if client.is_alone() && !found.is_empty() {
+        output::note(&format!("what has not ended needs a daemon: {START_IT}"));
+    }
+    client.close().await;
     Ok(Exit::Done)
 }
 

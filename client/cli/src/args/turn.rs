@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use agentd_protocol::JobId;
 use clap::{Args, ValueEnum};
 
+use super::look::PastArgs;
 use crate::value;
 
 // `send`.
@@ -68,6 +69,9 @@ pub struct AttachArgs {
         conflicts_with = "which"
     )]
     session: Option<String>,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
     /// What is seen of it.
     #[command(flatten)]
     pub shown: ShownArgs,

@@ -52,6 +52,20 @@ pub struct CollectArgs {
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
+}
+
+// `ps`.
+#[derive(Args, Clone, Debug)]
+pub struct PsArgs {
+    /// Print one JSON object
+    #[arg(long, short)]
+    pub json: bool,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }
 
 // `jobs`.
