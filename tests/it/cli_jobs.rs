@@ -336,7 +336,7 @@ fn stored_work_without_a_daemon_is_pointed_to() {
         &["sessions", "new"],
         &["history", "main"],
         &["questions"],
-        &["answer", "q1", "--approve"],
+        &["answer", "j1-q1", "--approve"],
         &["model", "main", "a/b"],
         &["compact"],
         &["backup"],
@@ -420,24 +420,24 @@ fn dispatch_without_an_answer_is_found_by_keys() {
 
 #[test]
 fn secret_is_read_from_standard_input_only() {
-    let question = json!({"question_id": "q1", "job": "j1", "session": "s", "kind": "secret",
+    let question = json!({"question_id": "j1-q1", "job": "j1", "session": "s", "kind": "secret",
         "title": "the token?", "options": [], "expires_at": "2100-01-01T00:00:00Z"});
     let open = json!({"type": "questions", "ok": true, "questions": [question]});
-    let answered = json!({"type": "answer", "ok": true, "question_id": "q1"});
+    let answered = json!({"type": "answer", "ok": true, "question_id": "j1-q1"});
 
     let place = Place::new("");
     let served = scripted(&place, &[open.clone(), answered]);
-    let said = piped(&place, &["answer", "q1", "--text", "-"], "hunter2\n");
+    let said = piped(&place, &["answer", "j1-q1", "--text", "-"], "hunter2\n");
     assert_eq!(
         (said.code, said.stdout.as_str()),
-        (Some(0), "answered q1\n"),
+        (Some(0), "answered j1-q1\n"),
         "{said:?}"
     );
     assert_eq!(served.join().unwrap()[2]["text"], "hunter2");
 
     let place = Place::new("");
     let served = scripted(&place, &[open]);
-    let said = piped(&place, &["answer", "q1", "--text", "hunter2"], "");
+    let said = piped(&place, &["answer", "j1-q1", "--text", "hunter2"], "");
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(!said.stderr.contains("hunter2"), "{said:?}");
     assert_eq!(served.join().unwrap().len(), 2, "no answer left");

@@ -319,10 +319,10 @@ Examples:
     /// Answer an agent's question
     #[command(after_help = "\
 Examples:
-  agentctl answer q7
-  agentctl answer q7 --approve
-  agentctl answer q7 --choice staging
-  pass show token | agentctl answer q7 --text -
+  agentctl answer j41-q1
+  agentctl answer j41-q1 --approve
+  agentctl answer j41-q2 --choice staging
+  pass show token | agentctl answer j41-q3 --text -
 
 Without an answer it is asked for on the terminal. A secret is typed there unseen, or comes
 from standard input: an argument could be read by everybody with `ps`.")]

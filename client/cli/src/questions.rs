@@ -162,7 +162,7 @@ mod tests {
 
     fn question(kind: &str) -> QuestionRow {
         QuestionRow {
-            question_id: "q1".to_owned(),
+            question_id: "j1-q1".to_owned(),
             job: agentd_protocol::JobId(1),
             session: "main".to_owned(),
             kind: kind.to_owned(),
@@ -175,7 +175,7 @@ mod tests {
 
     fn answered(words: &str, kind: &str) -> Result<Answer, Wrong> {
         use clap::Parser;
-        let words = format!("agentctl answer q1 {words}");
+        let words = format!("agentctl answer j1-q1 {words}");
         let cli = crate::args::Cli::try_parse_from(words.split_whitespace()).unwrap();
         let crate::args::Command::Answer(args) = cli.command else {
             panic!("not an answer");

@@ -330,7 +330,7 @@ SESSION  AGENT  ACTIVE    STATE  TURNS  MODEL  TITLE
 main     pi     10 s ago  held   3      -      fix it
 "
         );
-        let question = r#"{"question_id":"q1","job":"j1","session":"main","kind":"choice","title":"where to?","options":["a","b"],"expires_at":"2026-11-21T19:09:00Z"}"#;
+        let question = r#"{"question_id":"j1-q1","job":"j1","session":"main","kind":"choice","title":"where to?","options":["a","b"],"expires_at":"2026-11-21T19:09:00Z"}"#;
         assert_eq!(
             questions(
                 &[serde_json::from_str(question).unwrap()],
@@ -339,7 +339,7 @@ main     pi     10 s ago  held   3      -      fix it
             ),
             "\
 QUESTION  JOB  EXPIRES   KIND    SESSION  TITLE
-q1        j1   in 9 min  choice  main     where to? (a, b)
+j1-q1     j1   in 9 min  choice  main     where to? (a, b)
 "
         );
     }

@@ -329,7 +329,7 @@ mod tests {
 
     fn question(kind: &str) -> QuestionRow {
         QuestionRow {
-            question_id: "q1".to_owned(),
+            question_id: "j1-q1".to_owned(),
             job: JobId(1),
             session: String::new(),
             kind: kind.to_owned(),

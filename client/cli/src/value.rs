@@ -116,6 +116,18 @@ pub(super) fn job_or_session(word: &str) -> Result<JobOrSession, String> {
     Ok(JobOrSession::Session(word.to_owned()))
 }
 
+/// A question: a job, and its place among that one's.
+pub(super) fn question(word: &str) -> Result<String, String> {
+    let place = |place: &str| !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
+    let is_one = word
+        .split_once("-q")
+        .is_some_and(|(job, of_it)| job.parse::<JobId>().is_ok() && place(of_it));
+    if is_one {
+        return Ok(word.to_owned());
+    }
+    Err("expected a question such as j41-q1: `agentctl questions` lists them".to_owned())
+}
+
 /// `key=value`.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text

@@ -21,6 +21,66 @@ fn help_of_every_command_has_a_working_example() {
     check(&command);
 }
 
+#[test]
+fn help_of_every_command_and_alias_is_told() {
+    fn check(command: &clap::Command, before: &[String]) {
+        for inner in command.get_subcommands() {
+            for name in std::iter::once(inner.get_name()).chain(inner.get_all_aliases()) {
+                let mut words = before.to_vec();
+                words.push(name.to_owned());
+                let told = Cli::try_parse_from(&words).unwrap_err();
+                let kind = clap::error::ErrorKind::DisplayHelp;
+                assert_eq!(told.kind(), kind, "{words:?}: {told}");
+                let about = inner.get_about().unwrap().to_string();
+                assert!(told.to_string().starts_with(&about), "{words:?}: {told}");
+                if name == inner.get_name() && name != "help" {
+                    check(inner, &words);
+                }
+            }
+        }
+    }
+    check(&Cli::command(), &["agentctl", "help"].map(str::to_owned));
+}
+
+/// The command lines of this program in a line of a shell.
+fn called(line: &str) -> Vec<Vec<String>> {
+    let words = shlex::split(line).unwrap_or_else(|| panic!("no shell reads `{line}`"));
+    let parts = words.split(|word| matches!(word.as_str(), "|" | "&&" | "||" | ";"));
+    let commands = parts.filter(|part| part.first().is_some_and(|word| word == "agentctl"));
+    let of = |part: &[String]| {
+        let own = part
+            .iter()
+            .take_while(|word| ![">", "<"].contains(&word.as_str()));
+        own.cloned().collect()
+    };
+    commands.map(of).collect()
+}
+
+#[test]
+fn help_has_examples_that_the_program_takes() {
+    fn examples(command: &clap::Command, found: &mut Vec<Vec<String>>) {
+        let help = command.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_default().replace("\\\n", " ");
+        let lines = help
+            .lines()
+            .skip_while(|line| !line.starts_with("Examples:"));
+        let lines = lines.skip(1).take_while(|line| line.starts_with("  "));
+        lines.for_each(|line| found.extend(called(line)));
+        for inner in command.get_subcommands() {
+            examples(inner, found);
+        }
+    }
+    let mut found = Vec::new();
+    let mut command = Cli::command();
+    command.build();
+    examples(&command, &mut found);
+    assert!(found.len() > 100, "{}", found.len());
+    for words in found {
+        let parsed = Cli::try_parse_from(&words);
+        assert!(parsed.is_ok(), "{words:?}: {}", parsed.unwrap_err());
+    }
+}
+
 const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl agent --message hi --thinking low --session main --deliver --json",
     "agentctl collect j1 --timeout 0",
@@ -89,8 +149,8 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl --color never usage --no-fallback",
     "agentctl agents --all",
     "agentctl history main --job j1 --full",
-    "agentctl answer q1",
-    "agentctl answer q1 --choice a",
+    "agentctl answer j1-q1",
+    "agentctl answer j1-q1 --choice a",
     "agentctl model main a/b --thinking low",
     "agentctl compact",
     "agentctl provider",
@@ -153,7 +213,10 @@ fn what_can_not_be_meant_is_refused() {
         "agentctl collect",
         "agentctl collect j1 --timeout -1",
         "agentctl stop --deadline=-1",
-        "agentctl answer q1 --approve --deny",
+        "agentctl answer j1-q1 --approve --deny",
+        "agentctl answer q1",
+        "agentctl answer j1",
+        "agentctl answer j1-q",
         "agentctl send hi --label novalue",
         "agentctl send hi --start-at soon",
         "agentctl jobs --state lost",

@@ -388,8 +388,8 @@ pub struct QuestionsArgs {
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("how").args(["approve", "deny", "choice", "text"])))]
 pub struct AnswerArgs {
-    /// Which
-    #[arg(value_name = "QUESTION")]
+    /// Which, as `j41-q1`
+    #[arg(value_name = "QUESTION", value_parser = value::question)]
     pub question_id: String,
     /// Yes
     #[arg(long)]
