@@ -91,12 +91,15 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     // First of all: a crash of what comes next must leave no core, either.
     secrecy::hide_memory();
     signals::outlive_large_files();
-    let words: Vec<OsString> = words.into_iter().collect();
+    let mut words: Vec<OsString> = words.into_iter().collect();
     if let Some(exit) = complete::answered(&words) {
         return exit;
     }
     if let Some(asked) = overview::asked_for(&words) {
         return printed(overview::tell(asked));
+    }
+    if let Some(passed_on) = overview::passed_on(&words) {
+        words = passed_on;
     }
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,

@@ -11,14 +11,26 @@ use clap::{Command, CommandFactory as _};
 
 use super::args::Cli;
 use super::exit::Exit;
-use super::output;
+use super::{built_in, output};
 
-/// The commands of each group, in the order in which somebody meets them.
-const GROUPS: [(&str, &[&str]); 7] = [
-    ("Start here", &["send", "demo", "agents", "doctor"]),
-    (
-        "Turns",
-        &[
+/// A group of the overview.
+struct Group {
+    title: &'static str,
+    /// With what each does, in the order in which somebody meets them.
+    shown: &'static [&'static str],
+    /// By their names alone: with a line each, all of them are more than a screen.
+    also: &'static [&'static str],
+}
+
+const GROUPS: [Group; 7] = [
+    Group {
+        title: "Start here",
+        shown: &["send", "demo", "agents", "doctor"],
+        also: &[],
+    },
+    Group {
+        title: "Turns",
+        shown: &[
             "attach",
             "steer",
             "abort",
@@ -29,21 +41,44 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "sessions",
             "model",
         ],
-    ),
-    (
-        "Work",
-        &[
+        also: &["agent", "compact"],
+    },
+    Group {
+        title: "Work",
+        shown: &[
             "dispatch", "jobs", "ps", "collect", "watch", "usage", "webhook",
         ],
-    ),
-    ("Agents and models", &["provider", "models"]),
-    ("Daemon", &["start", "stop", "restart", "status", "logs"]),
-    ("Other machines", &["forward", "voice", "ssh-key", "serve"]),
-    ("Setup", &["config", "service", "completions"]),
+        also: &[],
+    },
+    Group {
+        title: "Agents and models",
+        shown: &["provider", "models", "bench"],
+        also: &[],
+    },
+    Group {
+        title: "Daemon",
+        shown: &["start", "stop", "restart", "status", "logs"],
+        also: &[
+            "log-level",
+            "metrics",
+            "drain",
+            "undrain",
+            "backup",
+            "restore",
+            "export",
+        ],
+    },
+    Group {
+        title: "Other machines and programs",
+        shown: &["forward", "voice", "ssh-key", "serve"],
+        also: &["token", "stdio", "nc"],
+    },
+    Group {
+        title: "Setup",
+        shown: &["config", "service"],
+        also: &["completions", "man"],
+    },
 ];
-
-/// Fits on any terminal.
-const COLUMNS: usize = 78;
 
 /// Options that may stand before a command.
 const ELSEWHERE: [&str; 3] = ["--socket=", "--host=", "--color="];
@@ -81,6 +116,19 @@ pub(super) fn asked_for(words: &[OsString]) -> Option<Overview> {
     Some(found)
 }
 
+/// `help COMMAND` of a command that is another program's is that one's to say.
+pub(super) fn passed_on(words: &[OsString]) -> Option<Vec<OsString>> {
+    let help = words.iter().position(|word| word == "help")?;
+    let command = words.get(help + 1)?.to_str()?;
+    let is_ours = built_in::COMMANDS.iter().all(|(name, _)| *name != command);
+    // What stands before it is an option, or its value.
+    if is_ours || asked_for(&words[..=help]) != Some(Overview::Groups) {
+        return None;
+    }
+    let others = words[..help].iter().chain(&words[help + 1..]);
+    Some(others.cloned().chain(["--help".into()]).collect())
+}
+
 pub(super) fn tell(overview: Overview) -> io::Result<Exit> {
     match overview {
         Overview::Groups => output::out(&groups()).map(|()| Exit::Done),
@@ -102,44 +150,21 @@ fn groups() -> String {
     let about = command.get_about().map(ToString::to_string);
     let mut text = about.unwrap_or_default();
     text.push_str("\n\nUsage: agentctl [--host HOST] COMMAND\n");
-    for (title, names) in GROUPS {
-        let _infallible = write!(text, "\n{title}\n");
-        for name in names {
+    for group in &GROUPS {
+        let _infallible = write!(text, "\n{}\n", group.title);
+        for name in group.shown {
             let _infallible = writeln!(text, "  {name:11} {}", line_of(&command, name));
         }
+        if !group.also.is_empty() {
+            let _infallible = writeln!(text, "  also: {}", group.also.join(", "));
+        }
     }
-    text.push_str(&more(&command));
     text.push_str(
         "\n--host [USER@]HOST asks the daemon of another machine, --socket PATH another one here.\n\
         `agentctl COMMAND --help` explains a command, `agentctl help-all` lists all of them.\n\
          Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 75 outcome unknown,\n\
          78 configuration, 124 timeout, 130 interrupted\n",
     );
-    text
-}
-
-/// The names of all others, whoever added them.
-fn more(command: &Command) -> String {
-    let listed = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
-    let mut text = "\nMore\n ".to_owned();
-    let mut taken = 1;
-    for inner in command
-        .get_subcommands()
-        .filter(|inner| !inner.is_hide_set())
-    {
-        let name = inner.get_name();
-        if name == "help" || listed(name) {
-            continue;
-        }
-        if taken + name.len() + 1 > COLUMNS {
-            text.push_str("\n ");
-            taken = 1;
-        }
-        text.push(' ');
-        text.push_str(name);
-        taken += name.len() + 1;
-    }
-    text.push('\n');
     text
 }
 
@@ -154,20 +179,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overview_names_commands_that_are_there() {
+    fn overview_has_every_command_in_one_group() {
         let mut command = Cli::command();
         command.build();
-        for (title, names) in GROUPS {
-            for name in names {
-                assert!(!line_of(&command, name).is_empty(), "{title}: {name}");
-            }
+        let visible = command.get_subcommands().filter(|one| !one.is_hide_set());
+        let visible = visible
+            .map(Command::get_name)
+            .filter(|name| *name != "help");
+        let mut expected: Vec<&str> = visible.collect();
+        let named = GROUPS.iter().flat_map(|group| [group.shown, group.also]);
+        let mut named: Vec<&str> = named.flatten().copied().collect();
+        expected.sort_unstable();
+        named.sort_unstable();
+        assert_eq!(named, expected);
+        for name in named {
+            assert!(!line_of(&command, name).is_empty(), "{name}");
         }
     }
 
     #[test]
     fn overview_fits_on_a_screen() {
         let shown = groups();
-        assert!(shown.lines().count() <= 60, "{shown}");
+        let lines = shown.lines().count();
+        assert!(lines <= 60, "{lines}: {shown}");
         for line in shown.lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }
@@ -183,6 +217,23 @@ mod tests {
         assert_eq!(asked("agentctl --host mac --help"), Some(Overview::Groups));
         assert_eq!(asked("agentctl help"), Some(Overview::Groups));
         assert_eq!(asked("agentctl help-all"), Some(Overview::All));
+        let passed = |words: &str| {
+            let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+            let passed = passed_on(&words)?;
+            Some(passed.join(std::ffi::OsStr::new(" ")))
+        };
+        for (words, passed_on) in [
+            ("agentctl help provider", Some("agentctl provider --help")),
+            (
+                "agentctl --color never help models aliases",
+                Some("agentctl --color never models aliases --help"),
+            ),
+            ("agentctl help send", None),
+            ("agentctl send help provider", None),
+            ("agentctl help", None),
+        ] {
+            assert_eq!(passed(words), passed_on.map(OsString::from), "{words}");
+        }
         for other in [
             "agentctl send --help",
             "agentctl help send",
