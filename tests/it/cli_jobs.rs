@@ -167,7 +167,7 @@ fn one_bad_job_refuses_all_of_them() {
         assert_eq!(refused.code, Some(code), "{second}: {refused:?}");
         assert!(
             refused.stdout.is_empty()
-                && refused.stderr.contains("jobs[1]")
+                && refused.stderr.contains("prompt 2: ")
                 && refused.stderr.contains(says),
             "{second}: {refused:?}"
         );

@@ -109,3 +109,131 @@ fn cli_makes_nothing_in_the_home_of_another() {
         assert_eq!(inside(&home), 0, "{words:?}");
     }
 }
+
+/// What nobody can have meant, and what is said of it.
+const REFUSED: &[(&[&str], &str)] = &[
+    (&["send", "hi", "-s", ""], "the session's name is 0 bytes"),
+    (&["send", "hi", "-a", ""], "the agent's name must be"),
+    (&["send", "hi", "-m", ""], "the model must be"),
+    (&["send", "hi", "--thinking", ""], "`--thinking` must be"),
+    (
+        &["send", "hi", "-a", "chaos", "--tools", "file"],
+        "`--tools` was given",
+    ),
+    (
+        &["send", "hi", "-a", "chaos", "--fallback", "a/b"],
+        "`--fallback` was given",
+    ),
+    (&["send", "hi", "--cwd", "/nope"], "`--cwd` is `/nope`"),
+    (&["send", "hi", "--label", "a b=c"], "`--label` has the key"),
+    (
+        &["send", "hi", "--attach", ""],
+        "expected the path of a file",
+    ),
+    (
+        &["send", "hi", "--callback", "x"],
+        "`--callback` has another scheme",
+    ),
+    (
+        &["send", "hi", "--idempotency-key", ""],
+        "`--idempotency-key` is 0 bytes",
+    ),
+    (
+        &["send", "hi", "--timeout", "400d"],
+        "expected 365d at most",
+    ),
+    (&["agent", "-m", ""], "the text is blank"),
+    (&["attach", "a b"], "the session's name contains ' '"),
+    (&["abort"], "`agentctl ps` lists what runs and waits"),
+    (&["abort", "j99"], "`agentctl jobs` lists"),
+    (&["collect", "j99"], "`agentctl jobs` lists"),
+    (
+        &["collect", "j1", "--timeout", "400d"],
+        "expected 365d at most",
+    ),
+    (&["dispatch", "a", ""], "prompt 2: the text is blank"),
+    (
+        &["dispatch", "a", "-s", "a b"],
+        "prompt 1: the session's name contains",
+    ),
+    (&["jobs", "-n", "0"], "expected a number, 1 or more"),
+    (&["steer", ""], "`agentctl steer -`"),
+    (&["steer", "hi", "--job", "j99"], "`agentctl jobs` lists"),
+    (&["steer", "hi", "-s", "nobody"], "`agentctl ps` lists"),
+    (
+        &["sessions", "rename", "b", "b"],
+        "the new name is the name that the session has",
+    ),
+    (&["sessions", "rename", "b", ""], "the new name is 0 bytes"),
+    (
+        &["sessions", "rename", "nobody", "x"],
+        "`agentctl sessions` lists them",
+    ),
+    (
+        &["sessions", "rename", "b", "x"],
+        "`agentctl abort SESSION --queued`",
+    ),
+    (
+        &["sessions", "close", "b"],
+        "`agentctl abort SESSION --queued`",
+    ),
+    (&["sessions", "search", ""], "`WORDS` has a word of 0 bytes"),
+    (&["sessions", "-n", "0"], "expected a number, 1 or more"),
+    (&["answer", "q7"], "`agentctl questions` lists them"),
+    (
+        &["model", "b", "/x"],
+        "`/x` is no model: expected MODEL, or PROVIDER/MODEL",
+    ),
+    (&["compact"], "`agentctl ps` lists what runs and waits"),
+    (
+        &["watch", "--after", "99999"],
+        "`agentctl watch --after 0` for everything",
+    ),
+    (
+        &["webhook", "replay", "nope"],
+        "`agentctl webhook list` shows them",
+    ),
+    (
+        &["agents", "restart", "--session", "nobody"],
+        "`agentctl sessions` lists the sessions",
+    ),
+    (&["agents", "test", ""], "the agent's name must be"),
+    (&["backup", "--every", "1s"], "`--every` is 1 s"),
+    (&["backup", "--every", "1d", "--keep", "0"], "`--keep` is 0"),
+    (
+        &["export", "-o", "/nope/x"],
+        "name a new file in a directory that is there",
+    ),
+    (
+        &["models", "default", "nope"],
+        "write it as `gemini/gemini-2.5-flash`",
+    ),
+];
+
+#[test]
+fn cli_refusals_speak_of_its_own_arguments() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    // Two that run, so that neither is meant when none is named.
+    for session in ["a", "b"] {
+        let send = format!(
+            r#"{{"type":"send","agent":"chaos","session":"{session}","text":"chaos:hang"}}"#
+        );
+        client.send(&send);
+        client.until("accepted");
+    }
+    for (words, said) in REFUSED {
+        let refused = daemon.agentctl(words);
+        assert!(
+            !matches!(refused.code, None | Some(0)),
+            "{words:?}: {refused:?}"
+        );
+        assert!(refused.stderr.contains(said), "{words:?}: {refused:?}");
+        for field in [
+            "session", "to", "job", "jobs", "text", "agent", "words", "toolsets",
+        ] {
+            let field = format!("`{field}`");
+            assert!(!refused.stderr.contains(&field), "{words:?}: {refused:?}");
+        }
+    }
+}

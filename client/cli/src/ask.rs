@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::args::PastArgs;
 use super::exit::{self, Exit};
-use super::{choose, outcome, output, render, turn};
+use super::{outcome, output, render, turn, wording};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Server};
 use agentd_client::fallback::Fallback;
@@ -157,8 +157,8 @@ pub(super) fn print<T>(
 pub(super) fn tell(error: &RequestError) -> Exit {
     match error {
         RequestError::Refused(line) => {
-            let hint = choose::hint(line).or_else(|| line.hint.clone());
-            output::error(&line.error, hint.as_deref());
+            let hint = wording::hint(line);
+            output::error(&wording::error(&line.error), hint.as_deref());
         }
         RequestError::Strange(line) => tell_strange(line),
         RequestError::NoAnswer(lost) => {

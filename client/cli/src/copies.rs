@@ -88,5 +88,11 @@ fn private(path: &Path) -> io::Result<File> {
         .create_new(true)
         .mode(0o600)
         .open(path);
-    made.map_err(|error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display())))
+    made.map_err(|error| {
+        let what = format!(
+            "can't make `{}`: {error}; name a new file in a directory that is there",
+            path.display()
+        );
+        io::Error::new(error.kind(), what)
+    })
 }

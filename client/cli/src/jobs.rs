@@ -102,7 +102,8 @@ pub(super) async fn ps(args: PsArgs, socket: Option<&Path>) -> io::Result<Exit> 
 
 pub(super) async fn steer(args: SteerArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let Some(text) = prompt::text_of(&args.text)? else {
-        output::error("there is nothing to say", None);
+        let hint = "give it as an argument, or pipe it in: `agentctl steer -`";
+        output::error("there is nothing to say", Some(hint));
         return Ok(Exit::Usage);
     };
     let steer = Steer {

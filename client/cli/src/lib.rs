@@ -66,6 +66,7 @@ mod waiting;
 mod watch;
 mod webhook;
 mod whole;
+mod wording;
 
 use std::ffi::{OsStr, OsString};
 use std::future::Future;

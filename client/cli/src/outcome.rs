@@ -11,7 +11,7 @@ use agentd_protocol::{JobId, Line};
 
 use super::exit::{self, Exit};
 use super::turn::{Interrupted, TurnOutcome};
-use super::{choose, output};
+use super::{output, wording};
 use agentd_client::client::ClientError;
 use agentd_client::wire::Received;
 
@@ -28,7 +28,7 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
             let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
             let said = match &received.line {
                 Some(Line::Error(error)) => {
-                    let hint = choose::hint(error).or_else(|| error.hint.clone());
+                    let hint = wording::hint(error);
                     output::error(&again.named(&error.error), hint.as_deref());
                     true
                 }
@@ -133,7 +133,7 @@ impl Again<'_> {
                 }
             }
         }
-        error
+        wording::error(&error).into_owned()
     }
 }
 

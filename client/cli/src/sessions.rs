@@ -278,6 +278,11 @@ pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<
             return Ok(Exit::Usage);
         }
     };
+    if model.is_empty() || (args.provider.is_none() && model.starts_with('/')) {
+        let error = format!("`{model}` is no model: expected MODEL, or PROVIDER/MODEL");
+        output::error(&error, Some("`agentctl model SESSION MODEL`"));
+        return Ok(Exit::Usage);
+    }
     let (session, (provider, model)) = (
         session.to_owned(),
         split_model(args.provider.clone(), model),

@@ -78,7 +78,8 @@ impl Asker {
                 question_id, by, ..
             }) => self.closed(question_id, by),
             Some(Line::Error(error)) if self.told.iter().any(|id| received.answers(*id)) => {
-                output::note(&format!("the answer was not taken: {}", error.error));
+                let why = super::wording::error(&error.error);
+                output::note(&format!("the answer was not taken: {why}"));
             }
             _ => {}
         }

@@ -16,12 +16,26 @@ const DAY: u64 = 86_400;
 pub(super) fn positive(word: &str) -> Result<f64, String> {
     let time = duration::parse(word).filter(|time| !time.is_zero());
     let time = time.ok_or_else(|| format!("expected {}, more than 0", duration::EXPECTED))?;
-    Ok(time.as_secs_f64())
+    within_a_year(time)
 }
 
 /// Seconds, or none at all.
 pub(super) fn not_negative(word: &str) -> Result<f64, String> {
-    span(word).map(|time| time.as_secs_f64())
+    within_a_year(span(word)?)
+}
+
+/// The longest time that the daemon takes.
+fn within_a_year(time: Duration) -> Result<f64, String> {
+    if time.as_secs() > 365 * DAY {
+        return Err("expected 365d at most".to_owned());
+    }
+    Ok(time.as_secs_f64())
+}
+
+/// How many there may be.
+pub(super) fn count(word: &str) -> Result<usize, String> {
+    let count = word.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "expected a number, 1 or more".to_owned())
 }
 
 /// A time.
@@ -91,6 +105,7 @@ pub(super) fn start_at(text: &str) -> Result<String, String> {
 /// A file's path; which file it is has to be sure when somebody else reads it.
 pub(super) fn file(text: &str) -> Result<PathBuf, String> {
     match text {
+        "" => Err("expected the path of a file".to_owned()),
         "-" => Err("standard input can't be attached: expected the path of a file".to_owned()),
         text => Ok(PathBuf::from(text)),
     }

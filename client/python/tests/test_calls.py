@@ -143,10 +143,10 @@ class Errors(Place):
             shown = "".join(traceback.format_exception(caught.exception))
             self.assertEqual(shown.count("Error:"), 1)
 
-    def test_commands_that_python_has_are_told_as_calls(self) -> None:
-        line = {"type": "error", "code": "unknown-session", "error": "there is none"}
-        told = errors.of_line({**line, "hint": "`agentctl sessions` lists them"})
-        self.assertEqual(told.hint, "`Harness().sessions()` lists them")
+    def test_names_that_could_be_meant_are_told_as_they_are(self) -> None:
+        line = {"type": "error", "code": "unknown-agent", "error": "there is none"}
+        told = errors.of_line({**line, "hint": "did you mean `status`?"})
+        self.assertEqual(told.hint, "did you mean `status`?")
         lost = errors.OutcomeUnknownError("lost", keys=["k"])
         self.assertIn("idempotency_key=error.key", str(lost))
 
@@ -161,8 +161,16 @@ class Ambiguous(WithDaemon):
         super().start()
 
     def test_several_agents_that_could_are_told_as_an_argument(self) -> None:
-        with self.assertRaisesRegex(errors.AmbiguousError, 'name one, as agent="claude"'):
+        with self.assertRaises(errors.AmbiguousError) as caught:
             self.harness.run_session("hello")
+        self.assertEqual(caught.exception.choices, ["claude", "pi"])
+        ways = 'name one, as agent="claude" or agent="pi"'
+        self.assertIn(ways, str(caught.exception))
+
+    def test_hints_of_the_daemon_are_told_as_calls(self) -> None:
+        with self.assertRaises(errors.UnknownSessionError) as caught:
+            self.harness.history("nobody")
+        self.assertEqual(caught.exception.hint, "`Harness().sessions()` lists them")
 
 
 class Lists(WithDaemon):

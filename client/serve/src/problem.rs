@@ -3,7 +3,7 @@
 //! Owns that table. Must not know which request failed.
 
 use agentd_client::asked::RequestError;
-use agentd_client::client::{ClientError, START_IT};
+use agentd_client::client::ClientError;
 use agentd_client::connection::LostError;
 use agentd_protocol::Code;
 use agentd_protocol::line::ErrorLine;
@@ -14,6 +14,8 @@ use serde::Serialize;
 
 /// When to ask again, where nothing better is known.
 const RETRY_AFTER: &str = "1";
+/// Whoever asks may be a program on another machine.
+const START_IT_THERE: &str = "start `agentd` where this is served, as `agentctl start` does";
 /// Of RFC 9457.
 const KIND: &str = "application/problem+json";
 
@@ -33,11 +35,21 @@ pub(crate) struct Problem {
     hint: Option<Box<str>>,
     /// May the same request succeed later?
     retryable: bool,
+    #[serde(flatten)]
+    names: Box<Names>,
+    #[serde(skip)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// What few codes name.
+#[derive(Clone, Default, Debug, Serialize, JsonSchema)]
+struct Names {
+    /// The agents that could be meant, of `ambiguous`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    choices: Vec<String>,
     /// The outcome is unknown: asked again with these keys, nothing runs twice.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     idempotency_keys: Vec<String>,
-    #[serde(skip)]
-    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
@@ -49,7 +61,7 @@ impl Problem {
             detail: detail.into().into(),
             hint: None,
             retryable: false,
-            idempotency_keys: Vec::new(),
+            names: Box::default(),
             headers: Vec::new(),
         }
     }
@@ -82,7 +94,7 @@ impl Problem {
 
     /// With the keys that make asking again safe.
     pub(crate) fn keys(mut self, keys: Vec<String>) -> Self {
-        self.idempotency_keys = keys;
+        self.names.idempotency_keys = keys;
         self
     }
 
@@ -121,6 +133,7 @@ impl From<&ErrorLine> for Problem {
     fn from(line: &ErrorLine) -> Self {
         let mut problem = Self::of(line.code, line.error.clone());
         problem.hint = line.hint.as_deref().map(Into::into);
+        problem.names.choices.clone_from(&line.choices);
         problem
     }
 }
@@ -129,7 +142,7 @@ impl From<ClientError> for Problem {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Unreachable { error, hint } => {
-                let hint = hint.unwrap_or_else(|| START_IT.to_owned());
+                let hint = hint.unwrap_or_else(|| START_IT_THERE.to_owned());
                 Self::no_daemon(error, Some(hint))
             }
             ClientError::Draining => Self::of(Code::Draining, error.to_string()),
@@ -248,6 +261,6 @@ mod tests {
         };
         let problem = Problem::from(lost);
         assert_eq!((problem.status, problem.retryable), (504, true));
-        assert_eq!(problem.idempotency_keys, ["k"]);
+        assert_eq!(problem.names.idempotency_keys, ["k"]);
     }
 }

@@ -76,11 +76,11 @@ impl Broken {
         let hint = match self.cause {
             Cause::Crash | Cause::Refusal => {
                 "mend the cause; a daemon tries again after 10 min, or at once after \
-                 `agentctl restart AGENT`; `agentctl agents` says what its program lacks"
+                 `restart_worker`; `agents` says what its program lacks"
             }
             Cause::Missing => {
                 "install its program, and send again: it is looked for each time; \
-                 `agentctl agents` says where"
+                 `agents` says where"
             }
             Cause::Short => {
                 "the machine is short of processes, memory or descriptors (`ulimit -a`, `free`): \

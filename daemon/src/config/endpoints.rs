@@ -280,8 +280,8 @@ impl Endpoints {
         let Some(endpoint) = self.of(&url) else {
             let origin = url.origin().ascii_serialization();
             let error = format!("no endpoint is configured for callbacks to `{origin}`");
-            let hint =
-                "add one with `agentctl webhook add URL`, and give its secret to the receiver";
+            let hint = "`webhooks.json` beside config.toml lists them; `agentctl webhook add URL` \
+                        adds one, and prints the secret for its receiver";
             return Err(Rejected::new(Code::UnknownWebhook, error).hint(hint));
         };
         literal(&url, endpoint.reach()).map_err(invalid)

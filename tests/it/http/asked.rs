@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use serde_json::{Value, json};
 
 use super::{Http, jobs, served};
-use crate::support::{Daemon, Place, wait_for};
+use crate::support::{Daemon, Place, needs, wait_for};
 
 #[test]
 fn http_turn_is_handed_in_and_read_again() {
@@ -42,6 +42,28 @@ fn http_turn_is_handed_in_and_read_again() {
     assert!(metrics.body.contains("\nagentd_up 1\n"), "{metrics:?}");
     let document = http.curl("/openapi.json", &[]).json();
     assert_eq!(document["openapi"], "3.1.0");
+}
+
+#[test]
+fn http_names_the_agents_that_could_answer() {
+    if needs("curl").is_none() {
+        return;
+    }
+    let agent = |name: &str| format!("[agents.{name}]\nkind = \"exec\"\ncommand = [\"cat\"]\n");
+    let daemon = Place::new(&(agent("one") + &agent("two"))).start();
+    let http = Http::start(&daemon.place);
+    let refused = http.post("/v1/dispatch", &json!({"prompt": "hi"}));
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (422, "ambiguous")
+    );
+    let problem = refused.json();
+    assert_eq!(problem["choices"], json!(["one", "two"]));
+    let hint = problem["hint"].as_str().unwrap();
+    assert!(
+        hint.contains("`agent`") && !hint.contains("agentctl"),
+        "{hint}"
+    );
 }
 
 #[test]
@@ -348,7 +370,7 @@ fn http_turn_takes_content_and_a_callback() {
 
 #[test]
 fn http_page_and_proxy_that_are_allowed_ask() {
-    if crate::support::needs("curl").is_none() {
+    if needs("curl").is_none() {
         return;
     }
     let daemon = Daemon::start();

@@ -104,7 +104,7 @@ pub struct WebhookListArgs {
     #[arg(long, value_enum)]
     pub state: Option<DeliveryArg>,
     /// At most so many deliveries
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, value_parser = crate::value::count)]
     pub limit: usize,
     /// Only those before this place, where a list that was cut off says that it goes on
     #[arg(long, value_name = "PLACE")]

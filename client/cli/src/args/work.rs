@@ -93,7 +93,7 @@ pub struct JobsArgs {
     #[arg(long, value_name = "SPAN", value_parser = value::span)]
     pub since: Option<Duration>,
     /// At most so many, the newest ones
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50)]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, value_parser = value::count)]
     pub limit: usize,
     /// Print the protocol's own lines, one for each page; of one job an object
     #[arg(long, short)]
@@ -158,7 +158,7 @@ pub struct SessionsArgs {
     #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
     /// At most so many, those used last; 50 when not given, with --json all
-    #[arg(long, short = 'n', value_name = "COUNT")]
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = value::count)]
     pub limit: Option<usize>,
     /// Print one line as the protocol has it
     #[arg(long, short)]
@@ -282,7 +282,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
     /// At most so many turns, the newest ones
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = value::count)]
     pub limit: usize,
     /// Print the protocol's own lines, one for each page
     #[arg(long)]

@@ -363,7 +363,7 @@ impl SessionSearch {
         match self.words.iter().find(|word| !fits(word)) {
             None => Ok(self),
             Some(word) => Err(invalid(format!(
-                "a word of `words` has {} bytes: expected 1 to {}, not blank",
+                "`words` has a word of {} bytes: expected 1 to {}, not blank",
                 word.len(),
                 Self::LONGEST_WORD
             ))),

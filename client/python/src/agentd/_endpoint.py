@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from ._fallback import RESTART_PATIENCE_MS, Fact, Lock
 
-START = "start it: `agentctl start`, or for good with `agentctl service install`"
+START = "start it: `agentd`, or `agentctl start`; for good with `agentctl service install`"
 """What to do where no daemon is."""
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 """Longest socket path in bytes: the kernel's ``sun_path`` without its closing zero."""

@@ -5,7 +5,6 @@ Owns the names and the table. Must not know connections.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -129,9 +128,15 @@ class InvalidRequestError(AgentdError, ValueError):
 
 
 class AmbiguousError(AgentdError):
-    """Several agents or jobs could be meant."""
+    """Several agents or jobs could be meant; ``choices`` names the agents."""
 
     code = "ambiguous"
+
+    @property
+    def choices(self) -> list[str]:
+        """The agents that could answer, if those could be meant."""
+        found = (self.line or {}).get("choices")
+        return [str(one) for one in found] if isinstance(found, list) else []
 
 
 class UnknownAgentError(AgentdError):
@@ -359,24 +364,32 @@ BY_CODE: dict[str, type[AgentdError]] = {
 
 
 _IN_PYTHON = {
-    "`agentctl abort --session NAME --queued`": "`Harness().abort(session=NAME, queued=True)`",
-    "`agentctl agents`": "`Harness().agents()`",
-    "`agentctl sessions`": "`Harness().sessions()`",
-    "`agentctl status`": "`Harness().status()`",
-    "`questions` lists": "`Harness().questions()` lists",
+    "`abort` with `session` and `queued`": "`Harness().abort(session=NAME, queued=True)`",
+    "`agents`": "`Harness().agents()`",
+    "`collect` of": "`Harness().collect()` of",
+    "`questions`": "`Harness().questions()`",
+    "`restart_worker`": '`Harness().request("restart_worker", agent=NAME)`',
+    "`session.list`": "`Harness().sessions()`",
+    "`set_model`": "`Harness().set_model()`",
+    "`status`": "`Harness().status()`",
+    "`undrain`": '`Harness().request("undrain")`',
+    "`webhooks`": '`Harness().request("webhooks")`',
 }
-"""Where the daemon says what to do on a command line, and Python has the same."""
+"""Requests that the daemon's hints name, and what they are called here."""
 
 
 def _hint(line: Mapping[str, Any]) -> str | None:
     hint = line.get("hint")
     if not isinstance(hint, str):
         return None
-    agents = re.search(r"agents could answer.*: ([\w.-]+),", str(line.get("error")))
-    if line.get("code") == "ambiguous" and agents:
-        return f'name one, as agent="{agents[1]}", or set `default_agent` in config.toml'
-    for command, call in _IN_PYTHON.items():
-        hint = hint.replace(command, call)
+    choices = line.get("choices")
+    if line.get("code") == "ambiguous" and isinstance(choices, list) and choices:
+        ways = " or ".join(f'agent="{one}"' for one in choices)
+        return f"name one, as {ways}, or set `default_agent` in config.toml"
+    # What could be meant are names of others.
+    if not hint.startswith("did you mean "):
+        for request, call in _IN_PYTHON.items():
+            hint = hint.replace(request, call)
     return hint
 
 

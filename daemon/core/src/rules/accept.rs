@@ -210,7 +210,7 @@ impl State {
                 let error = format!("the store can't take new work: {why}");
                 let hint = match code {
                     Code::DiskFull => "nothing was run; free some space and ask again",
-                    _ => "nothing was run; `agentctl status` says when the store is well again",
+                    _ => "nothing was run; `status` says when the store is well again",
                 };
                 let rejected = Rejected::new(code, error).hint(hint);
                 self.not_accepted(&batch, 0, rejected);

@@ -98,8 +98,7 @@ impl State {
             "No agent is there, so nothing was run.\n{}",
             self.settings.looked_for
         );
-        let hint = "`agentctl agents` lists what was looked for; `[agents.NAME]` in config.toml adds one; \
-                    `agentctl demo` checks the installation without any model";
+        let hint = "`agents` lists what was looked for; `[agents.NAME]` in config.toml adds one";
         Rejected::new(Code::NoAgent, error).hint(hint)
     }
 
@@ -127,9 +126,7 @@ impl State {
         if let Err(why) = agent.usable.clone() {
             self.look_for_agents();
             let error = format!("the agent `{name}` can't be used: {why}");
-            return Err(
-                Rejected::new(Code::NoAgent, error).hint("`agentctl agents` lists what is there")
-            );
+            return Err(Rejected::new(Code::NoAgent, error).hint("`agents` lists what is there"));
         }
         let pin = |given: &Option<String>, usual: &Option<String>| {
             given.as_ref().or(usual.as_ref()).cloned()

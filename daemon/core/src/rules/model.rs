@@ -56,8 +56,10 @@ impl State {
 
     /// This connection's last send's session, else that of the user's only live turn.
     fn session_meant(&self, conn: ConnId) -> Result<SessionId, Rejected> {
-        let nothing =
-            || Rejected::new(Code::SessionIdle, "there is no session that could be meant");
+        let nothing = || {
+            let error = "no session is named, and none could be meant";
+            Rejected::new(Code::SessionIdle, error).hint("name one with `session`")
+        };
         // Not the only live turn: a conversation goes on with what it sent to.
         if let Some(last) = self.peers.steers().last_session(conn) {
             return Some(last)

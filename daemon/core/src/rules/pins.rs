@@ -138,7 +138,7 @@ impl State {
             "agent `{}` did not start with {asked}: {why}{said}",
             agent.name
         );
-        let hint = "send without, or with others; `agentctl model` changes what a session is \
+        let hint = "send without, or with others; `set_model` changes what a session is \
                     pinned to, and its toolsets are those it was begun with";
         let failure = Failure {
             hint: Some(hint.to_owned()),

@@ -432,9 +432,7 @@ impl State {
                         format!("; it said: {}", tail.trim_end())
                     };
                     let failure = Failure {
-                        hint: Some(format!(
-                            "`agentctl collect {number}` shows what it had done"
-                        )),
+                        hint: Some(format!("`collect` of {number} shows what it had done")),
                         ..Failure::new(code, format!("{why} while running job {number}{said}"))
                     };
                     self.end_in_turn(turn, Fate::Failed(Box::new(failure)));

@@ -400,5 +400,5 @@ pub(crate) fn unknown_session(name: &str) -> Rejected {
         Code::UnknownSession,
         format!("there is no session `{name}`"),
     )
-    .hint("`agentctl sessions` lists them")
+    .hint("`session.list` lists them")
 }

@@ -63,7 +63,7 @@ impl State {
         if known.jobs > 0 {
             let error = format!("the session `{name}` has {}", unfinished_turns(known.jobs));
             let hint = "rename it when they have ended, or abort them: \
-                        `agentctl abort --session NAME --queued`";
+                        `abort` with `session` and `queued`";
             return Err(Rejected::new(Code::SessionBusy, error).hint(hint));
         }
         if known

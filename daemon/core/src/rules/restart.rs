@@ -34,8 +34,10 @@ impl State {
             (None, Some(session)) => {
                 let named = self.sessions.named(session);
                 let Some(session) = named.and_then(|id| self.sessions.get_mut(&id)) else {
-                    let error = format!("the session `{session}` has no worker");
-                    return self.refuse(conn, id, Rejected::new(Code::UnknownSession, error));
+                    let error = format!("no session `{session}` has a process");
+                    let rejected = Rejected::new(Code::UnknownSession, error);
+                    let hint = "its next turn starts one; `session.list` lists the sessions";
+                    return self.refuse(conn, id, rejected.hint(hint));
                 };
                 session.health = Rare::default();
                 session.slot.into_iter().collect()

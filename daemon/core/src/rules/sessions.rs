@@ -137,7 +137,7 @@ impl State {
                 unfinished_turns(unfinished)
             );
             let rejected = Rejected::new(Code::SessionBusy, error)
-                .hint("abort them first: `agentctl abort --session NAME --queued`");
+                .hint("abort them first: `abort` with `session` and `queued`");
             return self.refuse(conn, id, rejected);
         }
         let known = self.sessions.get_mut(&session);
@@ -282,7 +282,7 @@ impl State {
     fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {
         let rejected = match (refused, changed) {
             (Stored::Taken, Changed::New { .. } | Changed::Renamed { .. }) => {
-                Rejected::new(Code::SessionConflict, "a session of this name exists")
+                Rejected::new(Code::SessionConflict, "a session of this name exists").hint(ANOTHER)
             }
             (Stored::Taken, _) => {
                 Rejected::new(Code::SessionBusy, "the session has unfinished turns")
@@ -353,7 +353,9 @@ pub(crate) fn unfinished_turns(count: usize) -> String {
     format!("{count} unfinished turn{plural}")
 }
 
+const ANOTHER: &str = "send to it, or choose another name";
+
 pub(crate) fn exists(name: &str) -> Rejected {
     let error = format!("the session `{name}` exists");
-    Rejected::new(Code::SessionConflict, error).hint("send to it, or choose another name")
+    Rejected::new(Code::SessionConflict, error).hint(ANOTHER)
 }

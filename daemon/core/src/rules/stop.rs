@@ -76,7 +76,7 @@ impl State {
                 self.refuse(
                     conn,
                     id,
-                    Rejected::new(Code::Timeout, error).hint("`agentctl undrain` ends it"),
+                    Rejected::new(Code::Timeout, error).hint("`undrain` ends it"),
                 );
             }
         }

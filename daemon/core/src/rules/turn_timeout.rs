@@ -73,7 +73,7 @@ impl State {
              the turn's limit{last}"
         );
         let hint = format!(
-            "`agentctl agents` shows what is run: it must be a program of kind `{kind}`; a longer \
+            "`agents` shows what is run: it must be a program of kind `{kind}`; a longer \
              `timeout` gives it more time"
         );
         let failure = Failure {

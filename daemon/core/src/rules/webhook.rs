@@ -128,8 +128,8 @@ impl State {
                 // It is somebody else's text, and may be long.
                 let shown: String = webhook.chars().take(64).collect();
                 let error = format!("there is no delivery `{shown}`");
-                let rejected = Rejected::new(Code::UnknownWebhook, error)
-                    .hint("`agentctl webhook list` shows them");
+                let rejected =
+                    Rejected::new(Code::UnknownWebhook, error).hint("`webhooks` shows them");
                 return self.refuse(conn, id, rejected);
             }
             (Delivering::Test, None) => {

@@ -216,7 +216,9 @@ impl Config {
         let Ok((provider, _)) = table::split(model) else {
             let what = format!("`{model}` is neither `provider/model` nor a short name");
             let near = nearest(model, self.models.aliases.keys().map(String::as_str));
-            return Err((what, near.map(|near| format!("did you mean `{near}`?"))));
+            let usual = || "write it as `gemini/gemini-2.5-flash`".to_owned();
+            let hint = near.map_or_else(usual, |near| format!("did you mean `{near}`?"));
+            return Err((what, Some(hint)));
         };
         // Without the environment: what a file says is right or wrong whatever is set.
         match table::resolve(provider, self, &|_| None) {
