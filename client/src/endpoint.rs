@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_base::boot::boot_ms;
+use agentd_base::clock::boot_ms;
 use interprocess::ConnectWaitMode;
 use interprocess::local_socket::tokio::Stream;
 use interprocess::local_socket::traits::StreamCommon;

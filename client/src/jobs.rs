@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use agentd_protocol::limits::{MAX_DISPATCH, MAX_PAGE};
+use agentd_protocol::limits::MAX_DISPATCH;
 use agentd_protocol::request::{Collect, Send, Wait};
 use agentd_protocol::rows::{DispatchedRow, JobRow, QuestionRow};
 use agentd_protocol::work::{Answer, Jobs, Questions, Steer};
@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::asked::{Reply, RequestError};
 use crate::client::{Client, ClientError};
 use crate::key;
+use crate::pages::{Paged, Pages};
 
 /// `dispatch` as it is written.
 #[derive(Serialize)]
@@ -34,53 +35,21 @@ pub struct Collected {
 }
 
 /// Jobs, page by page.
-#[derive(Clone, Debug)]
-pub struct JobPages {
-    asked: Jobs,
-    left: usize,
-    over: bool,
-}
+pub type JobPages = Pages<Jobs>;
 
-impl JobPages {
-    /// All that fit the filter, or so many as its `limit` says, newest first.
-    #[must_use]
-    pub fn new(filter: Jobs) -> Self {
-        Self {
-            left: filter.limit.unwrap_or(usize::MAX),
-            asked: filter,
-            over: false,
-        }
+impl Paged for Jobs {
+    type Row = JobRow;
+    const KIND: RequestKind = RequestKind::Jobs;
+
+    fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>) {
+        (&mut self.limit, &mut self.before)
     }
 
-    /// Are there more than the limit?
-    #[must_use]
-    pub const fn has_more(&self) -> bool {
-        !self.over
-    }
-
-    /// The next page; none after the last, or when there are as many as wanted.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<Option<Reply<Vec<JobRow>>>, RequestError> {
-        if self.over || self.left == 0 {
-            return Ok(None);
-        }
-        self.asked.limit = Some(self.left.min(MAX_PAGE));
-        let take = |line| match line {
+    fn page(line: Line) -> Option<(Vec<JobRow>, Option<JobId>)> {
+        match line {
             Line::Jobs { jobs, next, .. } => Some((jobs, next)),
             _ => None,
-        };
-        let reply = client.answer_of(RequestKind::Jobs, &self.asked, take);
-        let Reply { value, line } = reply.await?;
-        let (jobs, next) = value;
-        self.left = self.left.saturating_sub(jobs.len());
-        self.over = next.is_none();
-        self.asked.before = next;
-        Ok(Some(Reply { value: jobs, line }))
+        }
     }
 }
 

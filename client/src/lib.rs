@@ -18,6 +18,7 @@ pub mod jobs;
 pub mod key;
 pub mod metrics;
 pub mod oneshot;
+pub mod pages;
 pub mod places;
 pub mod relay;
 pub mod remote;

@@ -11,6 +11,7 @@ use agentd_protocol::{JobId, Line, RequestKind};
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
+use crate::pages::{Paged, Pages};
 
 /// A session that was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,53 +126,21 @@ impl HistoryPages {
 }
 
 /// Turns in which something was said, page by page, newest first.
-#[derive(Clone, Debug)]
-pub struct FoundPages {
-    asked: SessionSearch,
-    left: usize,
-    over: bool,
-}
+pub type FoundPages = Pages<SessionSearch>;
 
-impl FoundPages {
-    /// All of them, or so many as its `limit` says.
-    #[must_use]
-    pub fn new(asked: SessionSearch) -> Self {
-        Self {
-            left: asked.limit.unwrap_or(usize::MAX),
-            asked,
-            over: false,
-        }
+impl Paged for SessionSearch {
+    type Row = FoundRow;
+    const KIND: RequestKind = RequestKind::SessionSearch;
+
+    fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>) {
+        (&mut self.limit, &mut self.before)
     }
 
-    /// Are there more than the limit, or may there be?
-    #[must_use]
-    pub const fn has_more(&self) -> bool {
-        !self.over
-    }
-
-    /// The next page, which may have nothing in it; none after the last.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<Option<Reply<Vec<FoundRow>>>, RequestError> {
-        if self.over || self.left == 0 {
-            return Ok(None);
-        }
-        self.asked.limit = Some(self.left.min(MAX_PAGE));
-        let take = |line| match line {
+    fn page(line: Line) -> Option<(Vec<FoundRow>, Option<JobId>)> {
+        match line {
             Line::SessionSearch { turns, next, .. } => Some((turns, next)),
             _ => None,
-        };
-        let reply = client.answer_of(RequestKind::SessionSearch, &self.asked, take);
-        let Reply { value, line } = reply.await?;
-        let (value, next) = value;
-        self.left = self.left.saturating_sub(value.len());
-        self.over = next.is_none();
-        self.asked.before = next;
-        Ok(Some(Reply { value, line }))
+        }
     }
 }
 

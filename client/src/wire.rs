@@ -57,13 +57,12 @@ pub struct Received {
 struct LineHead<'a> {
     #[serde(default, rename = "type")]
     kind: String,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "agentd_protocol::envelope::present"
+    )]
     id: Option<&'a RawValue>,
-}
-
-/// `null` is an id too; only an absent one is none.
-fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(d).map(Some)
 }
 
 impl Received {

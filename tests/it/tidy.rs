@@ -277,7 +277,7 @@ fn the_manifests_keep_the_layers_apart() {
         ("client/terminal/Cargo.toml", &[]),
         (
             "client/voice/Cargo.toml",
-            &["agentd-client", "agentd-protocol"],
+            &["agentd-base", "agentd-client", "agentd-protocol"],
         ),
         (
             "client/serve/Cargo.toml",

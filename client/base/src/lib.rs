@@ -1,11 +1,12 @@
 //! What every program of agentd does alike, below the protocol: files that are replaced whole or not
 //! at all, and that nobody else may have written; times as people write them; no core, no secret.
 //!
-//! Owns what is the same everywhere. Must not know lines, sockets or tasks, nor any clock but the one
-//! that both ends of a conversation have to read alike (`boot`).
+//! Owns what is the same everywhere. Must not know lines, sockets or tasks, nor any clock but those
+//! that both ends of a conversation have to read alike (`clock`).
 
-pub mod boot;
+pub mod clock;
 pub mod duration;
+pub mod env_file;
 pub mod replace;
 pub mod secrecy;
 pub mod settings;

@@ -6,16 +6,14 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use agentd_protocol::line::ErrorLine;
 use agentd_protocol::rows::AgentRow;
 use agentd_protocol::{Code, Line, RequestKind};
 
 use super::turn::TurnOutcome;
-use super::{ask, output, terminal};
+use super::{ask, config, output, terminal};
 use agentd_client::fallback::Fallback;
-use agentd_client::oneshot;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Nothing;
 
@@ -134,18 +132,12 @@ fn meant(rows: &[Choice], line: &str) -> Option<String> {
 }
 
 fn keep(name: &str) {
-    let kept = Command::new(oneshot::program())
-        .args(["agents", "default", "--", name])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
+    let kept = config::is_kept(&["agents", "default", "--", name]);
     let name = output::safe(name);
-    output::note(&match kept {
-        Ok(status) if status.success() => {
-            format!("`{name}` is the default now; `agentctl agents default OTHER` changes it")
-        }
-        // It has said why.
-        Ok(_) | Err(_) => format!("`{name}` can't be kept as the default, so it answers this once"),
+    output::note(&if kept {
+        format!("`{name}` is the default now; `agentctl agents default OTHER` changes it")
+    } else {
+        format!("`{name}` can't be kept as the default, so it answers this once")
     });
 }
 

@@ -40,6 +40,16 @@ pub(super) async fn config(args: ConfigArgs, socket: Option<&Path>) -> io::Resul
     Ok(exit)
 }
 
+/// Has the daemon's program written what these words of its say? It says why not.
+pub(super) fn is_kept(words: &[&str]) -> bool {
+    let mut program = Command::new(oneshot::program());
+    program
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    program.status().is_ok_and(|status| status.success())
+}
+
 /// A copy for the editor, and what it was made from, in a directory of their own.
 struct Copies {
     dir: PathBuf,

@@ -6,16 +6,14 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use agentd_base::{settings, trusted};
 use serde::Deserialize;
 
 use super::daemon::{self, Up};
-use super::{output, service, terminal};
+use super::{config, output, service, terminal};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
-use agentd_client::oneshot;
 use agentd_client::places::{self, Environment};
 
 /// What the configuration says about it.
@@ -146,19 +144,13 @@ fn asked() -> io::Result<bool> {
 
 fn keep(wanted: bool) {
     let word = if wanted { "always" } else { "never" };
-    let kept = Command::new(oneshot::program())
-        .args(["config", "set", "client.start", word])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
-    match kept {
-        Ok(status) if status.success() && wanted => {}
-        Ok(status) if status.success() => output::note(
+    if !config::is_kept(&["config", "set", "client.start", word]) {
+        output::note("the answer can't be kept, so this will be asked again");
+    } else if !wanted {
+        output::note(
             "each turn runs by itself then; `agentctl start` starts a daemon, and \
              `agentctl config set client.start ask` asks again",
-        ),
-        // It has said why.
-        Ok(_) | Err(_) => output::note("the answer can't be kept, so this will be asked again"),
+        );
     }
 }
 

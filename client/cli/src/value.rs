@@ -3,8 +3,9 @@
 //! Pure but for "now". Owns how a person writes and reads them. Must not know which command asks.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+pub(super) use agentd_base::clock::wall_ms as now_ms;
 use agentd_base::duration;
 use agentd_protocol::JobId;
 use agentd_protocol::request::unix_ms;
@@ -158,14 +159,6 @@ pub(super) fn model(text: &str) -> Result<String, String> {
         .filter(|(provider, model)| !provider.is_empty() && !model.is_empty())
         .map(|_both| text.to_owned())
         .ok_or_else(|| "expected PROVIDER/MODEL, as in gemini/gemini-2.5-pro".to_owned())
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 /// How long ago a time is, or how far ahead; as it stands when it isn't a time.

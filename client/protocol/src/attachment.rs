@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::is_absolute;
 use crate::envelope::{Rejected, invalid};
 use crate::limits::{MAX_ATTACHMENT_NAME, MAX_ATTACHMENTS};
 
@@ -123,7 +124,7 @@ fn check_one(attachment: &Attachment) -> Result<(), String> {
         _ => {}
     }
     if let Some(path) = path
-        && (!path.starts_with('/') || path.contains('\0'))
+        && !is_absolute(path)
     {
         return Err(format!("has the path `{path}`: expected an absolute one"));
     }

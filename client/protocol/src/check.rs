@@ -35,9 +35,14 @@ pub fn unix_ms(time: &str) -> Option<i64> {
     i64::try_from(time.unix_timestamp_nanos() / 1_000_000).ok()
 }
 
+/// Does a path mean the same to whoever opens it?
+pub(crate) fn is_absolute(path: &str) -> bool {
+    path.starts_with('/') && !path.contains('\0')
+}
+
 pub(crate) fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected> {
     match path {
-        Some(path) if !path.starts_with('/') || path.contains('\0') => Err(invalid(format!(
+        Some(path) if !is_absolute(path) => Err(invalid(format!(
             "`{name}` is `{path}`: expected an absolute path"
         ))),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::spool::now_ms;
+use agentd_base::clock::{boot_ms, wall_ms};
 
 /// A moment in the run of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ impl Moment {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         Some(Self {
             boot: boot.trim().to_owned(),
-            ms: since_boot()?,
+            ms: boot_ms(),
         })
     }
 
@@ -45,20 +45,8 @@ pub fn since(moment: Option<&Moment>, said_at: i64) -> Duration {
     let in_one_run = moment
         .zip(now.as_ref())
         .and_then(|(then, now)| then.until(now));
-    let by_wall = || u64::try_from(now_ms().saturating_sub(said_at)).unwrap_or(0);
+    let by_wall = || u64::try_from(wall_ms().saturating_sub(said_at)).unwrap_or(0);
     in_one_run.unwrap_or_else(|| Duration::from_millis(by_wall()))
-}
-
-#[cfg(target_os = "linux")]
-fn since_boot() -> Option<u64> {
-    use nix::time::{ClockId, clock_gettime};
-    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
-    u64::try_from(Duration::from(now).as_millis()).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-const fn since_boot() -> Option<u64> {
-    None
 }
 
 #[cfg(test)]
@@ -72,7 +60,7 @@ mod tests {
         };
         let minute = Duration::from_secs(60);
         assert!(since(Some(&now), 0) < minute, "said in 1970");
-        let ahead = now_ms() + 86_400_000;
+        let ahead = wall_ms() + 86_400_000;
         let then = Moment {
             ms: now.ms.saturating_sub(90_000),
             ..now.clone()

@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use agentd_base::clock::wall_ms;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use serde::{Deserialize, Serialize};
@@ -141,7 +142,7 @@ impl Spool {
             let last = waiting.last().and_then(|name| name.0.parse::<u64>().ok());
             let number = last
                 .map_or(0, |last| last.saturating_add(1))
-                .max(now_ms().unsigned_abs());
+                .max(wall_ms().unsigned_abs());
             let name = format!("{number:0DIGITS$}");
             // Whole under its number at once, and never over another one's.
             match std::fs::hard_link(written, new.join(&name)) {
@@ -387,14 +388,6 @@ fn named(path: &Path, why: io::Error) -> io::Error {
     io::Error::new(why.kind(), format!("`{}`: {why}", path.display()))
 }
 
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,7 +398,7 @@ mod tests {
         Utterance {
             to: "ssh://mac".to_owned(),
             id: id.to_owned(),
-            said_at: now_ms(),
+            said_at: wall_ms(),
             moment: None,
             send: Send {
                 text: format!("{id} `$(id)`\n"),
@@ -426,7 +419,7 @@ mod tests {
     fn spool_keeps_the_order_though_clocks_go_back() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::open(dir.path()).unwrap();
-        let ahead = format!("{:020}", now_ms() + 3_600_000);
+        let ahead = format!("{:020}", wall_ms() + 3_600_000);
         std::fs::write(
             dir.path().join("spool/new").join(&ahead),
             serde_json::to_string(&utterance("first")).unwrap(),

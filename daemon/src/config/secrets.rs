@@ -1,13 +1,13 @@
 //! The `env` file: keys for agents, as a service has no shell to set them.
 //!
-//! Owns its syntax, and the mode that any file with secrets has to have. A value never appears in a message.
+//! Owns the mode that any file with secrets has to have. A value never appears in a message.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use agentd_base::{settings, trusted};
+use agentd_base::{env_file, settings, trusted};
 
 use super::ConfigError;
 
@@ -42,38 +42,10 @@ pub(super) fn read_private(file: &Path) -> Result<String, ConfigError> {
 }
 
 pub(super) fn parse(text: &str, file: &Path) -> Result<BTreeMap<String, String>, ConfigError> {
-    let mut secrets = BTreeMap::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let line = line.strip_prefix("export ").unwrap_or(line);
-        let Some((name, value)) = line.split_once('=').filter(|(name, _)| is_name(name)) else {
-            return Err(ConfigError::Wrong {
-                file: file.to_owned(),
-                line: index + 1,
-                what: "this line is not `KEY=VALUE`".to_owned(),
-                hint: None,
-            });
-        };
-        secrets.insert(name.to_owned(), unquote(value).to_owned());
-    }
-    Ok(secrets)
-}
-
-fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with(|first: char| first.is_ascii_digit())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-}
-
-/// Quotes around the whole value are a shell's habit; nothing inside is interpreted.
-fn unquote(value: &str) -> &str {
-    ['"', '\'']
-        .into_iter()
-        .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
-        .unwrap_or(value)
+    env_file::parse(text).map_err(|line| ConfigError::Wrong {
+        file: file.to_owned(),
+        line,
+        what: "this line is not `KEY=VALUE`".to_owned(),
+        hint: None,
+    })
 }

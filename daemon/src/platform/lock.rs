@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_base::boot::boot_ms;
+use agentd_base::clock::boot_ms;
 use serde::{Deserialize, Serialize};
 
 /// What the holder of a lock is doing.

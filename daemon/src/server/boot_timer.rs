@@ -95,7 +95,7 @@ impl BootTimer {
             self.deadline = None;
             return;
         }
-        let now = Duration::from_millis(agentd_base::boot::boot_ms());
+        let now = Duration::from_millis(agentd_base::clock::boot_ms());
         tokio::time::sleep(deadline.saturating_sub(now)).await;
         self.deadline = None;
     }
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_rings_at_its_deadline_and_only_then() {
-        let now = || Duration::from_millis(agentd_base::boot::boot_ms());
+        let now = || Duration::from_millis(agentd_base::clock::boot_ms());
         let mut timer = BootTimer::new();
         let deadline = now() + Duration::from_millis(30);
         timer.set(Some(deadline + Duration::from_secs(3600)));

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use agentd_base::clock::wall_ms;
 use agentd_core::{Event, rfc3339};
 use agentd_protocol::line::ConfigFacts;
 use tokio::sync::mpsc;
@@ -144,7 +145,7 @@ impl LiveConfig {
             in_force: Mutex::new(InForce {
                 config,
                 stamps,
-                since_ms: now_ms(),
+                since_ms: wall_ms(),
                 refused: None,
                 needs_restart: Vec::new(),
             }),
@@ -287,7 +288,7 @@ impl LiveConfig {
         }
         let mut in_force = self.in_force();
         if is_new {
-            in_force.since_ms = now_ms();
+            in_force.since_ms = wall_ms();
         }
         // The link stays where it was made at the start.
         let alias = in_force.config.alias.clone();
@@ -357,9 +358,4 @@ fn same(one: &Config, other: &Config) -> bool {
             given,
             ..one.clone()
         }
-}
-
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    i64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use agentd_base::boot::boot_ms;
+use agentd_base::clock::boot_ms;
 use agentd_core::effect::{Announcement, Spawn};
 use agentd_core::event::Origin;
 use agentd_core::ids::{ConnId, Generation, Now, WorkerId};

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use agentd_base::boot::boot_ms;
+use agentd_base::clock::boot_ms;
 use agentd_core::effect::Announcement;
 use agentd_core::{Event, Served, Settings, Socket, State};
 use tokio::sync::{Notify, mpsc, watch};

@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use agentd_base::clock::wall_ms;
 use agentd_core::Event;
 use agentd_core::store::{Query, Recovered};
 use rusqlite::{Connection, ErrorCode};
@@ -279,12 +279,4 @@ pub(super) fn is_doubtful(error: &rusqlite::Error) -> bool {
         // others.
         Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     )
-}
-
-pub(super) fn wall_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .ok()
-        .and_then(|since| i64::try_from(since.as_millis()).ok())
-        .unwrap_or(0)
 }

@@ -30,7 +30,7 @@ use super::mark::RunningMark;
 use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
 use super::readers::{Commits, Readers};
 use super::room::{self, Room};
-use super::transaction::{Attempt, InDoubt, attempt, is_doubtful, wall_ms};
+use super::transaction::{Attempt, InDoubt, attempt, is_doubtful};
 use super::verify::Verify;
 use super::{
     Alive, Answer, Answers, COMMANDS, Fault, Keep, Moment, Role, StoreCommand, WriterMessage,

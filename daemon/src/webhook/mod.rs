@@ -14,8 +14,9 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agentd_base::clock::wall_ms;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -124,13 +125,6 @@ async fn is_something_waiting(store: &Store) -> bool {
 
 /// Says milliseconds since 1970.
 type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
-
-fn wall_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
-}
 
 /// One that is under way.
 struct UnderWay {

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
@@ -24,6 +23,7 @@ use crate::provider::Target;
 use crate::provider::keys::Keys;
 use crate::send::{AgentEnv, Equipped, ModelSelection, Planned, Refused};
 use crate::session::skill::ReadSkill;
+use crate::session::store;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox::{self, Landlock, Signals};
@@ -190,10 +190,7 @@ impl TurnEnv for LocalEnv {
     }
 
     fn wall_ms(&self) -> u64 {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        since.map_or(0, |since| {
-            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-        })
+        store::wall_ms()
     }
 
     fn chance(&self) -> f64 {

@@ -293,7 +293,7 @@ fn an_idle_writer_forgets_by_itself() {
 
 /// The clocks have been looked at for more than a day.
 pub(super) fn since_long_ago(db: &Connection) {
-    let wall_ms = transaction::wall_ms();
+    let wall_ms = agentd_base::clock::wall_ms();
     let hours = |hour: i64| Clocks {
         wall_ms: wall_ms - (30 - hour) * HOUR,
         boot: Some("this-boot"),

@@ -48,7 +48,7 @@ fn webhooks_have_the_text_where_asked_for() {
 }
 
 fn now() -> i64 {
-    transaction::wall_ms()
+    agentd_base::clock::wall_ms()
 }
 
 fn attempt(due: &Delivery, outcome: AttemptOutcome) -> AttemptRecord {

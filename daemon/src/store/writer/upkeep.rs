@@ -3,6 +3,7 @@
 //!
 //! Owns when there is time for it, or no way around it. Must not know what is forgotten, nor how.
 
+use agentd_base::clock::wall_ms;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::store::checkpoint::{CheckpointEnd, Length, checkpoint};
 use crate::store::prune::{self, Pruned, SLICE};
 use crate::store::{Moment, Role};
 
-use super::{PRUNE_PAUSE, Trouble, Writer, is_doubtful, wall_ms};
+use super::{PRUNE_PAUSE, Trouble, Writer, is_doubtful};
 
 /// Whoever reads what is in the log lets go of it so soon after it was told to.
 const LETS_GO_WITHIN: Duration = Duration::from_millis(100);

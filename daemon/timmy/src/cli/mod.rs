@@ -11,7 +11,6 @@ mod status;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use agentd_terminal::output;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -164,14 +163,6 @@ impl Setting {
     fn command(&self, words: &str) -> String {
         format!("`{} {words}`", self.called.name())
     }
-}
-
-/// Milliseconds of the wall clock.
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
 }
 
 /// Of the commands here and of `alone`, what the program takes without any.

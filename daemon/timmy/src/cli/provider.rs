@@ -6,17 +6,18 @@ use std::io::{IsTerminal as _, Read as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_base::env_file::is_variable;
 use agentd_terminal::output;
 use clap::{Args, Subcommand};
 use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{Exit, Failed, Form, Setting, show, wall_ms};
+use super::{Exit, Failed, Form, Setting, show};
 use crate::config::ProviderConfig;
 use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::config::edit::{self, Change};
-use crate::config::read::{is_name, is_variable};
+use crate::config::read::is_name;
 use crate::config::secrets::{self, Before};
 use crate::failover::class;
 use crate::message::Message;
@@ -25,7 +26,7 @@ use crate::model::{ModelClient as _, Request};
 use crate::provider::keys;
 use crate::provider::table::{self, ALL, Unusable};
 use crate::provider::{Provider, Wire};
-use crate::session::store::Store;
+use crate::session::store::{Store, wall_ms};
 
 /// A key that is longer was not meant to be piped here.
 const MOST_INPUT: u64 = 64 * 1024;

@@ -2,29 +2,20 @@
 
 use std::io::{self, Write as _};
 
+use agentd_terminal::style::Style;
+use agentd_terminal::table::{self, Cell, Column};
 use serde_json::Value;
 
-/// Rows below a head, each column as wide as it has to be.
+/// Rows below a head, whole: a model's name that is cut can't be typed.
 pub(super) fn table(head: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
-    let mut widths: Vec<usize> = head.iter().map(|cell| cell.len()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut out = String::new();
-    for row in std::iter::once(&head).chain(rows) {
-        let mut line = String::new();
-        for (width, cell) in widths.iter().zip(row) {
-            let blanks = width - cell.chars().count().min(*width);
-            line.push_str(cell);
-            line.push_str(&" ".repeat(blanks + 2));
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    print(&out)
+    let columns: Vec<Column<'_>> = head.iter().map(|head| Column::new(head)).collect();
+    let cells = |row: &Vec<String>| row.iter().map(Cell::from).collect();
+    let rows: Vec<Vec<Cell>> = rows.iter().map(cells).collect();
+    let style = Style {
+        columns: None,
+        ..Style::of_stdout()
+    };
+    print(&table::table(&columns, &rows, &style))
 }
 
 /// One JSON object on a line.

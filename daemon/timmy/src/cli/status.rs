@@ -9,7 +9,7 @@ use agentd_terminal::output;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use super::{Exit, Failed, Form, Setting, show, wall_ms};
+use super::{Exit, Failed, Form, Setting, show};
 use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::failover::Class;
 use crate::failover::cooldown::Cooldown;
@@ -18,6 +18,7 @@ use crate::model::known;
 use crate::price::{self, CostSource};
 use crate::provider::Target;
 use crate::session::rows;
+use crate::session::store::wall_ms;
 use crate::turn;
 
 /// A price is said for this many tokens.

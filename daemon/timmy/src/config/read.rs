@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use agentd_base::env_file::is_variable;
 use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
 use agentd_protocol::limits::MAX_FALLBACKS;
@@ -239,12 +240,6 @@ impl Config {
 pub(crate) fn is_name(name: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (1..=NAME).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(fine)
-}
-
-/// May a variable be called so?
-pub(crate) fn is_variable(name: &str) -> bool {
-    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(fine)
 }
 
 fn alias_fault(name: &str, model: &str, config: &Config) -> Option<Fault> {

@@ -1,15 +1,15 @@
 //! Keys: where they are looked for.
 //!
-//! Owns the order (the environment, then the file `env` beside `config.toml`), the file's syntax
-//! and its mode. A value never appears in a message.
+//! Owns the order (the environment, then the file `env` beside `config.toml`), the file's
+//! mode. A value never appears in a message.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
+use agentd_base::{env_file, settings};
 
 use super::Key;
 
@@ -88,7 +88,7 @@ impl Keys {
         }
         trusted::check(&file)?;
         let text = settings::read_from(&opened).map_err(wrong)?;
-        let parsed = parse(&text).map_err(|line| KeysError::Wrong { file, line })?;
+        let parsed = env_file::parse(&text).map_err(|line| KeysError::Wrong { file, line })?;
         Ok(Self { file: parsed })
     }
 
@@ -123,38 +123,6 @@ pub(crate) fn find(variables: &[String], lookup: Lookup<'_>) -> Option<Key> {
             Key::new(value)
         })
     })
-}
-
-/// Reads `NAME=value` lines; blank ones and those that start with `#` are skipped. The error is
-/// the number of the first line that is neither.
-fn parse(text: &str) -> Result<BTreeMap<String, String>, usize> {
-    let mut found = BTreeMap::new();
-    for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let line = line.strip_prefix("export ").unwrap_or(line);
-        let (name, value) = line
-            .split_once('=')
-            .filter(|(name, _)| is_name(name))
-            .ok_or(at + 1)?;
-        found.insert(name.to_owned(), unquote(value).to_owned());
-    }
-    Ok(found)
-}
-
-fn is_name(name: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(is_part)
-}
-
-/// Quotes around the whole value are a shell's habit; nothing inside is interpreted.
-fn unquote(value: &str) -> &str {
-    ['"', '\'']
-        .into_iter()
-        .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
-        .unwrap_or(value)
 }
 
 #[cfg(test)]

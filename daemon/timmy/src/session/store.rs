@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use agentd_base::clock;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use tokio::sync::oneshot;
 
@@ -333,13 +334,6 @@ impl Kept {
     }
 }
 
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    })
-}
-
 /// Our own messages can always be written down.
 fn written(message: &Message) -> String {
     serde_json::to_string(message).unwrap_or_default()
@@ -421,6 +415,11 @@ fn commit(directory: &Path, conn: &mut Connection, work: Vec<StoreTask>) {
     for tell in told {
         tell(committed.clone());
     }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn wall_ms() -> u64 {
+    clock::wall_ms().unsigned_abs()
 }
 
 #[cfg(test)]
