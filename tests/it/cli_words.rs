@@ -222,6 +222,16 @@ fn cli_refusals_speak_of_its_own_arguments() {
         client.send(&send);
         client.until("accepted");
     }
+    // What is stored of a job is told in the same words.
+    let failed = daemon.agentctl(&["send", "hi", "-a", "chaos", "--tools", "file"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    for words in [&["collect", "j3"][..], &["jobs", "j3"]] {
+        let shown = daemon.agentctl(words);
+        assert!(
+            shown.stdout.contains("`--tools` was given"),
+            "{words:?}: {shown:?}"
+        );
+    }
     for (words, said) in REFUSED {
         let refused = daemon.agentctl(words);
         assert!(

@@ -17,15 +17,6 @@ use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Nothing;
 
-/// What to type about an error, in words of the command line.
-pub(super) fn hint(error: &ErrorLine) -> Option<String> {
-    let first = error.choices.first().filter(|_| is_open(error))?;
-    let first = output::safe(first);
-    Some(format!(
-        "`agentctl agents default {first}` chooses it from now on, `--agent {first}` this once"
-    ))
-}
-
 /// Is the choice of an agent all that is missing?
 fn is_open(error: &ErrorLine) -> bool {
     error.code == Code::Ambiguous && !error.choices.is_empty()

@@ -16,7 +16,7 @@ use super::exit::Exit;
 use super::output::{self, safe};
 use super::rows;
 use super::value::{now_ms, relative, took};
-use super::{ask, render};
+use super::{ask, render, wording};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_terminal::style::{Style, Tone};
@@ -186,7 +186,7 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         shown.add("tools", &output::counted(tools.len() as u64, "call"));
     }
     if let Some(error) = word("error") {
-        shown.add("error", error);
+        shown.add("error", &wording::error(error));
     }
     if let Some(answer) = word("text").filter(|text| !text.trim().is_empty()) {
         shown.beginning("answer", answer);

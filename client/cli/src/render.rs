@@ -17,6 +17,7 @@ use agentd_protocol::spoken::span as said;
 use serde_json::Value;
 
 use super::output::safe;
+use super::wording;
 use agentd_terminal::style::Style;
 
 pub use agents::{Shown, agents};
@@ -35,7 +36,7 @@ pub fn result(line: &Value) -> String {
         let mut shown = format!(
             "{job} failed ({}): {}\n",
             safe(field("code")),
-            safe(field("error"))
+            safe(&wording::error(field("error")))
         );
         let trace = line.get("tool_trace").and_then(Value::as_array);
         for tool in trace.into_iter().flatten() {

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::output::safe;
 use super::render::{closed, preview_in, size};
 use super::value::relative;
+use super::wording;
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
 
@@ -244,6 +245,7 @@ pub fn turn(row: &TurnRow, now: i64, style: &Style) -> String {
     if field("type") == Some("error") {
         let (code, error) = (field("code"), field("error"));
         let (code, error) = (code.unwrap_or_default(), error.unwrap_or_default());
+        let error = wording::error(error);
         let _infallible = writeln!(shown, "failed ({code}): {error}");
     } else if let (true, Some(text)) = (row.messages.is_empty(), field("text")) {
         let _infallible = writeln!(shown, "{}", text.trim_end());

@@ -16,7 +16,7 @@ use jiff::Zoned;
 use super::args::WatchArgs;
 use super::exit::Exit;
 use super::render::{closed, preview};
-use super::{ask, output};
+use super::{ask, output, wording};
 
 /// As wide as a time.
 const NO_TIME: &str = "        ";
@@ -248,7 +248,11 @@ fn event(line: &Line) -> Option<String> {
         Line::Error(error) => {
             let job = error.turn.as_ref().and_then(|turn| turn.job);
             let job = job.map_or_else(|| "-".to_owned(), |job| job.to_string());
-            format!("{job} failed     {}: {}", error.code, preview(&error.error))
+            format!(
+                "{job} failed     {}: {}",
+                error.code,
+                preview(&wording::error(&error.error))
+            )
         }
         _ => return None,
     };

@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use agentd_client::client::START_IT;
 use agentd_protocol::line::ErrorLine;
 use agentd_protocol::{Code, RequestKind};
-
-use super::choose;
+use agentd_terminal::output::safe;
 
 /// The field that an error begins with, and what it is called here.
 const FIELDS: &[(&str, &str)] = &[
@@ -127,8 +126,11 @@ fn named_first(said: &str) -> Option<(&str, &str)> {
 
 /// What to do about it.
 pub(super) fn hint(line: &ErrorLine) -> Option<String> {
-    if let Some(choosing) = choose::hint(line) {
-        return Some(choosing);
+    if let (Code::Ambiguous, Some(first)) = (line.code, line.choices.first()) {
+        let first = safe(first);
+        return Some(format!(
+            "`agentctl agents default {first}` chooses it from now on, `--agent {first}` this once"
+        ));
     }
     let said = line.hint.as_deref().map(typed);
     match line.code {
