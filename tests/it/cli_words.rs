@@ -189,6 +189,12 @@ const REFUSED: &[(&[&str], &str)] = &[
         &["watch", "--after", "99999"],
         "`agentctl watch --after 0` for everything",
     ),
+    (&["watch", "--after", "x"], "expected a number"),
+    (&["logs", "-n", "x"], "expected a number"),
+    (
+        &["serve", "http", "--listen", "x"],
+        "expected an address and a port",
+    ),
     (
         &["webhook", "replay", "nope"],
         "`agentctl webhook list` shows them",

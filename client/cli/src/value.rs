@@ -2,7 +2,9 @@
 //!
 //! Pure but for "now". Owns how a person writes and reads them. Must not know which command asks.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 pub(super) use agentd_base::clock::wall_ms as now_ms;
@@ -31,6 +33,17 @@ fn within_a_year(time: Duration) -> Result<f64, String> {
         return Err("expected 365d at most".to_owned());
     }
     Ok(time.as_secs_f64())
+}
+
+/// A whole number.
+pub(super) fn number<T: FromStr>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| "expected a number".to_owned())
+}
+
+/// Where to listen.
+pub(super) fn address(word: &str) -> Result<SocketAddr, String> {
+    let expected = |_| "expected an address and a port, as 127.0.0.1:7878".to_owned();
+    word.parse().map_err(expected)
 }
 
 /// How many there may be.

@@ -34,7 +34,7 @@ pub struct WatchArgs {
     #[arg(long = "job", value_name = "JOB", conflicts_with = "session")]
     pub jobs: Vec<JobId>,
     /// First what happened after this `seq`
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", value_parser = crate::value::number::<u64>)]
     pub after: Option<u64>,
     /// The store that the `seq` is of: of another one, it is refused
     #[arg(long, requires = "after", value_name = "EPOCH")]

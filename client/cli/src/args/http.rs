@@ -37,7 +37,7 @@ Exit codes: 0 ended, 3 somebody else has the port, 78 the address is not this ma
 #[derive(Args, Clone, Debug)]
 pub struct HttpArgs {
     /// Where to listen: an address of this machine only; port 0 takes a free one
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7878")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7878", value_parser = crate::value::address)]
     pub listen: SocketAddr,
     /// Another name that requests may give as their host, as in `Host:`; may be given again
     #[arg(long = "allow-host", value_name = "NAME[:PORT]")]

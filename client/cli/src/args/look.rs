@@ -64,7 +64,7 @@ pub struct LogsArgs {
     #[arg(long, value_name = "SPAN", value_parser = crate::value::span)]
     pub since: Option<Duration>,
     /// At most so many lines, the last ones
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000)]
+    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000, value_parser = crate::value::number::<usize>)]
     pub lines: usize,
     /// Then go on with what is logged, until Ctrl-C
     #[arg(long, short)]

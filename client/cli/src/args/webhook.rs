@@ -107,7 +107,7 @@ pub struct WebhookListArgs {
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, value_parser = crate::value::count)]
     pub limit: usize,
     /// Only those before this place, where a list that was cut off says that it goes on
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "PLACE", value_parser = crate::value::number::<u64>)]
     pub before: Option<u64>,
     /// Print the protocol's own lines, one for each page
     #[arg(long, short)]
