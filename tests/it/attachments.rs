@@ -1,10 +1,8 @@
 //! What goes with a turn besides its text: from a file or a line to the worker, through crashes.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
-use crate::support::{Client, DEADLINE, Daemon, Place, chaos_worker, wait_for};
+use crate::support::{Client, Daemon, Place, chaos_worker, wait_for};
 
 /// A picture of one pixel, and how its base64 ends.
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
@@ -307,12 +305,11 @@ fn memory_for_attachments_is_given_back() {
     let path = write(&daemon, "large.txt", &vec![b'a'; 5 * MB]);
     // More in all than may be held at once.
     let line = send("s", "hi", &json!([{"path": path}])).to_string();
-    let begun = Instant::now();
     for _ in 0..20 {
+        // Each has the harness's deadline: whoever had no room would wait for ever.
         let last = daemon.ask(&line).pop().unwrap();
         assert_eq!(last["type"], "message_end", "{last:#}");
     }
-    assert!(begun.elapsed() < DEADLINE, "{:?}", begun.elapsed());
     let rss = |status: &Value| status["daemon"]["rss_bytes"].as_u64();
     let rss = wait_for("the daemon's memory", || rss(&daemon.status()));
     assert!(rss < 150 * MB as u64, "{rss}");

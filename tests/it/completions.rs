@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{AGENTCTL, Daemon, Place, finish, kill};
+use crate::support::{AGENTCTL, Daemon, Place, finish, kill, wait_for};
 
 /// What is offered behind these words, and how long it took.
 fn offered(place: &Place, shell: &str, words: &[&str]) -> (Vec<String>, Duration) {
@@ -32,8 +32,11 @@ fn completions_offer_the_names_of_the_daemon() {
     std::fs::write(daemon.path("home/.ssh/config"), "Host mac\n").unwrap();
     for shell in ["bash", "zsh", "fish"] {
         let offers = |words: &[&str], name: &str| {
-            let (found, _) = offered(&daemon.place, shell, words);
-            assert!(found.iter().any(|one| one == name), "{words:?}: {found:?}");
+            // On a busy machine the daemon may answer later than a shell waits.
+            wait_for(&format!("{name} behind {words:?}"), || {
+                let (found, _) = offered(&daemon.place, shell, words);
+                found.iter().any(|one| one == name).then_some(())
+            });
         };
         offers(&["send", "--agent"], "chaos");
         offers(&["send", "-a"], "timmy");

@@ -481,7 +481,9 @@ fn open_with(
         received,
         mark,
     );
-    let writer = spawn(writer).map_err(|source| StoreError::Io { path, source })?;
+    let writer = writer
+        .spawn()
+        .map_err(|source| StoreError::Io { path, source })?;
     Ok(Opened {
         store: Store {
             commands,
@@ -499,14 +501,6 @@ fn open_with(
         to_deliver,
         writer,
     })
-}
-
-fn spawn(writer: writer::Writer) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new()
-        .name("store".to_owned())
-        // No recursion here; SQLite needs some 100 KiB at most.
-        .stack_size(512 * 1024)
-        .spawn(move || writer.run())
 }
 
 impl Store {

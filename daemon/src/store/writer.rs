@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use agentd_core::Event;
@@ -162,8 +163,17 @@ impl Writer {
         }
     }
 
+    /// Works in a thread of its own.
+    pub(super) fn spawn(self) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new()
+            .name("store".to_owned())
+            // No recursion here; SQLite needs some 100 KiB at most.
+            .stack_size(512 * 1024)
+            .spawn(move || self.run())
+    }
+
     /// Works until the last handle is gone or says close.
-    pub(super) fn run(mut self) {
+    fn run(mut self) {
         self.conn = self.conn.take().map(|conn| self.counted(conn));
         while self.gather() == Gathered::Open {
             self.work();
