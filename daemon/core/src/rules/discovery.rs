@@ -9,7 +9,7 @@ use agentd_protocol::{Id, Request};
 use crate::agent::{Agent, Found};
 use crate::effect::Effect;
 use crate::event::RequestContext;
-use crate::health::Cause;
+use crate::health::{Cause, Health};
 use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::jobs::said::Notice;
@@ -39,7 +39,9 @@ impl State {
         }
         let unknown = |agent: &str| {
             let known = self.settings.agents.get(agent);
-            known.is_none_or(|agent| agent.usable.is_err())
+            // One that died at each start may have been mended.
+            let health = self.pool.health(agent).and_then(Health::state);
+            health.is_some() || known.is_none_or(|agent| agent.usable.is_err())
         };
         let nobody = || {
             let chosen = self.settings.default_agent.as_deref();

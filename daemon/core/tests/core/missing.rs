@@ -262,10 +262,12 @@ fn found_program_forgives_the_one_before() {
     assert_eq!(world.answer(conn, 1)["code"], "worker-start-failed");
     world.pass(Duration::from_secs(1));
     let one = settings().agents["one"].clone();
-    // It was replaced in place: the refusal has it looked at.
-    world.to_find = vec![one];
+    // As it was: looked at, and refused.
     send(&mut world, conn, 2, "one", "b");
     assert_eq!(world.answer(conn, 2)["code"], "worker-start-failed");
+    world.pass(Duration::from_secs(1));
+    // It was replaced in place: the first that asks for it gets the new one.
+    world.to_find = vec![one];
     send(&mut world, conn, 3, "one", "b");
     world.work();
     assert_eq!(world.answer(conn, 3)["type"], "message_end");
