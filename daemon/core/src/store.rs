@@ -460,6 +460,8 @@ pub struct Recovered {
     pub jobs: Vec<LeftJob>,
     /// Other instances that have sessions of its jobs open: those jobs stay behind until then.
     pub holders: Vec<String>,
+    /// The last number that was given out, whoever did: its last ones nobody has told.
+    pub last_seq: u64,
 }
 
 /// A job that a dead instance left unfinished.

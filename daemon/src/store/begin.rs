@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use super::schema::Whole;
 use super::takeover::Search;
-use super::{Alive, Liveness, Opener, Role, takeover, write};
+use super::{Alive, Liveness, Opener, Role, takeover};
 
 /// How many jobs one-shots accepted, as each of them adds to it.
 const FALLBACKS: &str =
@@ -71,7 +71,7 @@ pub(super) fn begin(
     } else {
         whole()?;
     }
-    let last_seq = super::columns::nat(write::Numbers::read(conn)?.last_seq());
+    let last_seq = takeover::last_seq(conn)?;
     let pending = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE state = 'pending')";
     let to_deliver = conn.query_row(pending, [], |row| row.get(0))?;
     Ok(Begun {

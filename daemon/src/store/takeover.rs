@@ -16,7 +16,7 @@ use super::columns::{int, nat};
 use super::loss::Loss;
 use super::read::{JOB_COLUMNS, SESSION_COLUMNS, events, job_row, session_row};
 use super::texts::texts;
-use super::write::stamp_key;
+use super::write::{Numbers, stamp_key};
 use super::{Role, damage, losses, schema};
 
 /// What an instance left, as it was found.
@@ -300,7 +300,13 @@ fn take_one(
         sessions: rows,
         jobs,
         holders: holders.into_iter().collect(),
+        last_seq: last_seq(conn)?,
     })
+}
+
+/// The last number of an event that was given out.
+pub(super) fn last_seq(conn: &Connection) -> rusqlite::Result<u64> {
+    Ok(nat(Numbers::read(conn)?.last_seq()))
 }
 
 const fn is_running(left: &LeftJob) -> bool {

@@ -239,6 +239,7 @@ fn take_over(
         sessions: Vec::new(),
         jobs: Vec::new(),
         holders: Vec::new(),
+        last_seq: 0,
     };
     // Asked again here, with the lock held: two hands on one session are worse than a job that
     // waits.

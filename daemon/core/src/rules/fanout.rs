@@ -148,6 +148,22 @@ impl State {
         known.subscription.as_ref().is_some_and(wants) && !known.sends(number)
     }
 
+    /// Events up to this number are in the store, some of which nobody told us: subscribers read them.
+    pub(crate) fn read_on(&mut self, last: u64) {
+        if last <= self.counters.last_seq() {
+            return;
+        }
+        self.counters.saw(last);
+        for conn in self.peers.subscribers().clone() {
+            if let Some(subscription) = self.subscription_mut(conn)
+                && subscription.place == Place::Live
+            {
+                subscription.place = Place::Behind;
+                self.resume_subscription(conn);
+            }
+        }
+    }
+
     /// Gives a subscriber that is behind what it misses, from the store where need be.
     pub(crate) fn resume_subscription(&mut self, conn: ConnId) {
         let last = self.counters.last_seq();

@@ -111,6 +111,7 @@ impl State {
             // One whose jobs all had their ends was only written as ours.
             self.forget_session_if_idle(session);
         }
+        self.read_on(recovered.last_seq);
         // Those who found the session taken ask again; it is ours now.
         for batch in self.jobs.adopted(&recovered.instance) {
             self.ask_to_accept(batch);

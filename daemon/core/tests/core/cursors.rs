@@ -316,6 +316,26 @@ fn subscriber_hears_another_instances_lines_in_order() {
     );
 }
 
+#[test]
+fn subscriber_hears_an_end_when_its_instance_left() {
+    let (mut world, _, _) = running();
+    let job = world.neighbour_accepts("beside");
+    world.neighbour_works(job);
+    let conn = subscribe(&mut world, 9, &format!(r#","jobs":["{job}"]"#));
+    world.neighbour_ends(job, "elsewhere");
+    // Nothing is committed here meanwhile; the one-shot exits, and that is noticed.
+    let recovered = Recovered {
+        instance: "left".to_owned(),
+        sessions: Vec::new(),
+        jobs: Vec::new(),
+        holders: Vec::new(),
+        last_seq: world.last_number(),
+    };
+    world.event(Event::Recovered(Box::new(recovered)));
+    let told = world.told_to(conn);
+    assert_eq!(told.last().unwrap(), "9:message_end end_turn elsewhere");
+}
+
 /// Another instance died: its job, which had said something, is this one's now.
 fn inherit(world: &mut World, job: JobId, request: &str) {
     let stored = world.jobs.get_mut(&job).unwrap();
@@ -333,6 +353,7 @@ fn inherit(world: &mut World, job: JobId, request: &str) {
         sessions: vec![session],
         jobs: vec![world.left(job).unwrap()],
         holders: Vec::new(),
+        last_seq: 0,
     };
     world.event(Event::Recovered(Box::new(recovered)));
 }

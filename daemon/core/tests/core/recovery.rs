@@ -80,6 +80,7 @@ fn fate(left: LeftJob) -> &'static str {
         sessions: vec![session("s")],
         jobs: vec![left],
         holders: Vec::new(),
+        last_seq: 0,
     };
     let mut effects = Vec::new();
     state.apply(NOW, Event::Recovered(Box::new(recovered)), &mut effects);
@@ -265,6 +266,7 @@ fn lost_prompts_end_with_what_is_true() {
             sessions: vec![session("s")],
             jobs: vec![job(1, "s", request, state)],
             holders: Vec::new(),
+            last_seq: 0,
         };
         let mut effects = Vec::new();
         let recovered = Event::Recovered(Box::new(recovered));
@@ -303,6 +305,7 @@ fn interrupted_turn_keeps_text_and_holds_queue() {
         instance: "i".to_owned(),
         sessions: vec![session("s")],
         holders: Vec::new(),
+        last_seq: 0,
         jobs: vec![
             LeftJob {
                 so_far,
@@ -348,6 +351,7 @@ fn recovery_takes_linear_time_in_jobs() {
             sessions: (0..1000).map(|n| session(&format!("s{n}"))).collect(),
             jobs: rows.collect(),
             holders: Vec::new(),
+            last_seq: 0,
         };
         let mut state = State::new(settings());
         let mut effects = Vec::new();
@@ -377,6 +381,7 @@ fn recovery_of_a_session_waits_for_both_dead() {
             sessions: vec![session("s")],
             jobs: vec![left],
             holders: Vec::new(),
+            last_seq: 0,
         }))
     };
     let gone = |instance: &str| Event::InstanceGone {

@@ -559,6 +559,11 @@ impl World {
         seq
     }
 
+    /// The last number of all that are stored.
+    pub fn last_number(&self) -> u64 {
+        self.log.keys().next_back().copied().unwrap_or_default()
+    }
+
     /// One of its jobs goes on.
     pub fn neighbour_steps(&mut self, choice: usize) {
         let mut jobs = self.jobs.iter();

@@ -458,6 +458,7 @@ impl World {
             sessions,
             jobs,
             holders: Vec::new(),
+            last_seq: self.last_number(),
         })));
         self.event(Event::InstanceGone {
             instance: "i1".to_owned(),
@@ -551,6 +552,7 @@ impl World {
                 sessions: Vec::new(),
                 jobs: Vec::new(),
                 holders: Vec::new(),
+                last_seq: self.last_number(),
             };
             self.event(Event::Recovered(Box::new(recovered)));
             self.event(Event::InstanceGone {
