@@ -509,3 +509,19 @@ fn config_edit_keeps_what_can_be_read() {
     );
     assert!(!text().contains("# own"));
 }
+
+#[test]
+fn config_edit_without_a_file_changes_nothing() {
+    let place = Place::new("# Mine.\n");
+    let gone = finish(edited(&place, "rm \"$1\""), b"");
+    assert_eq!(gone.code, Some(1), "{gone:?}");
+    assert!(gone.stderr.contains("left no file"), "{gone:?}");
+    let mut full = edited(&place, "true");
+    full.env("TMPDIR", "/proc/self");
+    let full = finish(full, b"");
+    assert_eq!(full.code, Some(3), "{full:?}");
+    assert!(full.stderr.contains("`/proc/self/agentd-"), "{full:?}");
+    assert!(full.stderr.contains("`TMPDIR`"), "{full:?}");
+    let text = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    assert_eq!(text, "# Mine.\n");
+}

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use agentd_base::settings;
+use agentd_base::{settings, trusted};
 
 use super::args::{ConfigArgs, ConfigCommand};
 use super::exit::Exit;
@@ -58,19 +58,29 @@ struct Copies {
 }
 
 impl Copies {
-    fn make(text: &str) -> io::Result<Self> {
+    /// The error says where they can't be.
+    fn make(text: &str) -> Result<Self, String> {
         let name = format!("agentd-config-{}", std::process::id());
         let dir = std::env::temp_dir().join(name);
-        fs::DirBuilder::new().mode(0o700).create(&dir)?;
         let copies = Self {
             edited: dir.join("config.toml"),
             before: dir.join("before.toml"),
             dir,
         };
+        let failed = |place: &Path, error: io::Error| {
+            let place = place.display();
+            format!("can't write a copy to `{place}`: {error}; nothing was changed")
+        };
+        let made = fs::DirBuilder::new().mode(0o700).create(&copies.dir);
+        made.map_err(|error| failed(&copies.dir, error))?;
         for file in [&copies.edited, &copies.before] {
             let mut options = fs::OpenOptions::new();
             options.write(true).create_new(true).mode(0o600);
-            options.open(file)?.write_all(text.as_bytes())?;
+            let opened = options.open(file);
+            if let Err(error) = opened.and_then(|mut out| out.write_all(text.as_bytes())) {
+                copies.remove();
+                return Err(failed(file, error));
+            }
         }
         Ok(copies)
     }
@@ -91,6 +101,11 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
         // It has said why.
         return Ok(Exit::Configuration);
     };
+    // Nobody types long at what can't be kept.
+    if let Err(why) = trusted::check(&file) {
+        output::error(&why.to_string(), None);
+        return Ok(Exit::Configuration);
+    }
     let text = match settings::read(&file) {
         Ok(text) => text,
         Err(error) => {
@@ -98,13 +113,29 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
             return Ok(Exit::Configuration);
         }
     };
-    let copies = Copies::make(&text)?;
+    let copies = match Copies::make(&text) {
+        Ok(copies) => copies,
+        Err(why) => {
+            let hint = "make room there, or name another directory in `TMPDIR`";
+            output::error(&why, Some(hint));
+            return Ok(Exit::Refused);
+        }
+    };
     loop {
         if let Err(why) = opened(&editor, &copies.edited) {
             copies.remove();
             output::error(
                 &format!("{why}; nothing was changed"),
                 Some("set `EDITOR` to the editor you use"),
+            );
+            return Ok(Exit::Failed);
+        }
+        if !copies.edited.exists() {
+            copies.remove();
+            let shown = editor.to_string_lossy();
+            output::error(
+                &format!("the editor `{shown}` left no file; nothing was changed"),
+                Some("`agentctl config unset KEY` makes a setting the default again"),
             );
             return Ok(Exit::Failed);
         }
