@@ -125,11 +125,18 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
         Err(ClientError::Unreachable { hint: None, .. }) if !is_held(&endpoint) => {
             detached(socket).await
         }
-        Err(error) => Err(NotStarted {
-            exit: exit::of_client_error(&error),
-            hint: Some("`agentctl status` and `agentctl doctor` say more".to_owned()),
-            error: error.to_string(),
-        }),
+        Err(error) => {
+            let usual = "`agentctl status` and `agentctl doctor` say more";
+            let (why, hint) = match ask::why_silent(&error, socket).await {
+                Some(unwell) => (unwell.to_string(), unwell.hint()),
+                None => (error.to_string(), None),
+            };
+            Err(NotStarted {
+                exit: exit::of_client_error(&error),
+                hint: Some(hint.unwrap_or_else(|| usual.to_owned())),
+                error: why,
+            })
+        }
     }
 }
 
@@ -290,6 +297,9 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         deadline: args.deadline,
         restart: false,
     };
+    if let Some(leaving) = without_socket(&endpoint(socket)).await {
+        return leaving.over_after(args.deadline).await;
+    }
     let down = "there is nothing to stop; `agentctl start` starts one";
     let mut client = match ask::connected(socket, Fallback::Forbidden, down).await {
         Ok(client) => client,
@@ -306,7 +316,9 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     if !leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await {
         return Ok(stays());
     }
-    leaving.over().await;
+    if !leaving.over(UP_WITHIN).await {
+        return Ok(leaving.stays());
+    }
     output::out_line("the daemon has stopped")?;
     if agentd_client::ssh::Target::of_socket(socket.unwrap_or(Path::new(""))).is_none()
         && service::serves(&endpoint(socket).path)
@@ -338,17 +350,65 @@ impl Leaving {
         }
     }
 
-    /// Its last words are behind it: waits for its end.
-    async fn over(self) {
-        let longest = Instant::now() + UP_WITHIN;
+    /// Its last words are behind it: waits for its end, and says whether it came in time.
+    async fn over(&self, within: Duration) -> bool {
+        let longest = Instant::now() + within;
         let is_there = || {
             let lives = self.process.as_ref().is_some_and(Process::lives);
             lives || self.endpoint.holder() == Some(self.pid)
         };
-        while is_there() && Instant::now() < longest {
+        while is_there() {
+            if Instant::now() > longest {
+                return false;
+            }
             tokio::time::sleep(LOOKS_EVERY).await;
         }
+        true
     }
+
+    /// The same for one that a signal told, which gives what runs as long as one that is asked does.
+    async fn over_after(&self, deadline: Option<f64>) -> io::Result<Exit> {
+        if deadline.is_some_and(|deadline| deadline != STOP_DEADLINE) {
+            output::note(&format!(
+                "its socket is gone, so it was told by a signal: what runs gets {STOP_DEADLINE} s"
+            ));
+        }
+        if !self
+            .over(Duration::from_secs_f64(STOP_DEADLINE + LEAVE_MARGIN))
+            .await
+        {
+            return Ok(self.stays());
+        }
+        output::out_line("the daemon has stopped")?;
+        Ok(Exit::Done)
+    }
+
+    fn stays(&self) -> Exit {
+        let pid = self.pid;
+        output::error(
+            &format!("the daemon is stopping, and its process (pid {pid}) is still there"),
+            Some(&format!(
+                "it waits for a disk, or for something it started; `kill -9 {pid}` ends it: nothing that was accepted is lost"
+            )),
+        );
+        Exit::Hung
+    }
+}
+
+/// Tells a daemon to leave that runs and has lost its socket: by a signal, as nobody gets to it.
+async fn without_socket(endpoint: &LocalEndpoint) -> Option<Leaving> {
+    let nowhere = endpoint.connect().await.err()?.fact == Fact::NoSocket;
+    // One that starts has none yet, and one that leaves has none any more.
+    let pid = endpoint
+        .holder()
+        .filter(|_| nowhere && endpoint.lock() == Lock::Running)?;
+    let process = Process::of(pid);
+    kill(Pid::from_raw(i32::try_from(pid).ok()?), Signal::SIGTERM).ok()?;
+    Some(Leaving {
+        pid,
+        endpoint: endpoint.clone(),
+        process,
+    })
 }
 
 /// Is the conversation over in time?
@@ -397,7 +457,8 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
     if let Err(exit) = asked_to_leave(client, deadline).await {
         return Ok(exit);
     }
-    leaving.over().await;
+    // Should it be there still, its successor says so.
+    let _is_gone = leaving.over(UP_WITHIN).await;
     match detached(socket).await {
         Ok(up) => say("agentd runs anew", &up.into_client(), &endpoint),
         Err(failed) => Ok(failed.tell()),
