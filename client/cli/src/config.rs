@@ -17,9 +17,12 @@ use super::args::{ConfigArgs, ConfigCommand};
 use super::exit::Exit;
 use super::{agents, become_agentd, output, terminal};
 use agentd_client::oneshot;
+use agentd_terminal::style::{Style, Tone};
+use agentd_terminal::table::{Cell, Column, table};
 
 pub(super) async fn config(args: ConfigArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let words: Vec<String> = match args.command {
+        ConfigCommand::Show(args) if !args.json && output::out_is_terminal() => return show(),
         ConfigCommand::Show(args) => {
             let json = args.json.then_some("--json");
             return become_agentd(["config", "show"].into_iter().chain(json));
@@ -48,6 +51,48 @@ pub(super) fn is_kept(words: &[&str]) -> bool {
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     program.status().is_ok_and(|status| status.success())
+}
+
+/// What is in force, in the width of the terminal.
+fn show() -> io::Result<Exit> {
+    let program = oneshot::program();
+    let asked = Command::new(&program)
+        .args(["config", "show"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output();
+    let said = match asked {
+        Ok(said) => said,
+        Err(error) => return Ok(agents::tell_missing(&program, &error)),
+    };
+    let exit = agents::exit_of(said.status.code());
+    let text = String::from_utf8_lossy(&said.stdout);
+    if exit == Exit::Done {
+        output::out(&shown(&text, &Style::of_stdout()))?;
+    }
+    Ok(exit)
+}
+
+/// The lines `KEY = VALUE  # SOURCE` of the daemon's program as a table.
+fn shown(text: &str, style: &Style) -> String {
+    let rows: Vec<Vec<Cell>> = text
+        .lines()
+        .map(|line| {
+            let (key, rest) = line.split_once(" = ").unwrap_or((line, ""));
+            let (value, source) = rest.rsplit_once("  # ").unwrap_or((rest, ""));
+            let source = match source {
+                "default" => Cell::toned(source, Tone::Faint),
+                _ => source.into(),
+            };
+            vec![key.into(), value.into(), source]
+        })
+        .collect();
+    let columns = [
+        Column::cut("KEY", 14).that_stays(),
+        Column::cut("VALUE", 10),
+        Column::new("SOURCE"),
+    ];
+    table(&columns, &rows, style)
 }
 
 /// A copy for the editor, and what it was made from, in a directory of their own.
@@ -211,11 +256,32 @@ fn path() -> Option<PathBuf> {
         }
         Ok(_) => None,
         Err(error) => {
-            output::error(
-                &format!("cannot start `{}`: {error}", program.display()),
-                Some("put `agentd` next to `agentctl`, or on `PATH`"),
-            );
+            agents::tell_missing(&program, &error);
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_shown_fits_its_terminal() {
+        let text = "client.start = \"never\"  # /home/me/.config/agentd/config.toml:12\n\
+                    agents.reviewer.command = [\"/usr/local/bin/agent\", \"--yes\"]  # default\n";
+        for columns in [80, 60, 40, 20] {
+            let style = Style {
+                columns: Some(columns),
+                ..Style::PLAIN
+            };
+            let shown = shown(text, &style);
+            assert_eq!(shown.lines().count(), 3, "{shown}");
+            let widest = shown.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns), "{columns}: {shown}");
+            assert!(shown.starts_with("KEY"), "{shown}");
+        }
+        let whole = shown(text, &Style::PLAIN);
+        assert!(whole.contains("config.toml:12"), "{whole}");
     }
 }
