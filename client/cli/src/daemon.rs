@@ -4,10 +4,10 @@
 //! its own. Must not know how a service manager is told (`service`), nor what a daemon does.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use agentd_protocol::request::DaemonStop;
@@ -29,6 +29,8 @@ use agentd_client::places::Environment;
 
 /// Longer than any start with a store that need not be migrated; with one, the lock says so.
 const UP_WITHIN: Duration = Duration::from_secs(10);
+/// One that can't open its store is gone within this.
+const ENDS_WITHIN: Duration = Duration::from_millis(500);
 /// It is there in some 20 ms.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 /// What running turns get when nothing is said, and a margin for the daemon to leave.
@@ -40,6 +42,10 @@ const LEAVE_MARGIN: f64 = 15.0;
 const STDERR: &str = "agentd.stderr";
 /// As much of it is read.
 const MOST_SAID: u64 = 16 * 1024;
+/// The daemon's exit code where it can't write (`EX_IOERR` of sysexits).
+const UNWRITABLE: i32 = 74;
+/// More than fits into pages that a file system has given out already.
+const PROBE: usize = 64 * 1024;
 
 /// Why there is no daemon now.
 #[derive(Debug)]
@@ -167,11 +173,20 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
     let begun = Instant::now();
     loop {
         if endpoint.connect().await.is_ok() {
-            let client = ask::connect(socket).await.map_err(|error| NotStarted {
-                exit: exit::of_client_error(&error),
-                error: error.to_string(),
-                hint: Some("`agentctl logs` says what it did".to_owned()),
-            })?;
+            let client = match ask::connect(socket).await {
+                Ok(client) => client,
+                // It listens before it opens its store, and may have left over that.
+                Err(error) => match ended(&mut child).await? {
+                    Some(status) => return left(status.code(), &said, socket).await,
+                    None => {
+                        return Err(NotStarted {
+                            exit: exit::of_client_error(&error),
+                            error: error.to_string(),
+                            hint: Some("`agentctl logs` says what it did".to_owned()),
+                        });
+                    }
+                },
+            };
             if client.hello.pid == child.id() {
                 return Ok(Up::Fresh(client));
             }
@@ -186,6 +201,17 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
             return Err(silent(&child));
         }
         tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+/// Its end, if it has ended already or does so at once.
+async fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let longest = Instant::now() + ENDS_WITHIN;
+    loop {
+        match child.try_wait()? {
+            None if Instant::now() < longest => tokio::time::sleep(LOOKS_EVERY).await,
+            status => return Ok(status),
+        }
     }
 }
 
@@ -229,7 +255,10 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
     // Without its words its code is all that is known.
     let _unread = File::open(said).and_then(|file| file.take(MOST_SAID).read_to_string(&mut text));
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("error: "));
-    let why = lines.next_back().map_or_else(
+    let unwritable = (code == Some(UNWRITABLE))
+        .then(|| unwritable(said))
+        .flatten();
+    let why = lines.next_back().or(unwritable.as_deref()).map_or_else(
         || {
             let code = code.map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
             format!("it ended with {code}")
@@ -254,6 +283,26 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
     })
 }
 
+/// Why nothing can be written where a file is: on a full disk the daemon can't even say so.
+fn unwritable(file: &Path) -> Option<String> {
+    let dir = file.parent()?;
+    let probe = dir.join(format!(".probe-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let tried = options
+        .open(&probe)
+        .and_then(|mut out| out.write_all(&[0; PROBE]));
+    // One that was not made can't be removed.
+    let _gone = std::fs::remove_file(&probe);
+    let (error, shown) = (tried.err()?, dir.display());
+    Some(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("no space is left in `{shown}`; hint: free some room there")
+        }
+        _ => format!("can't write in `{shown}`: {error}; hint: make it writable"),
+    })
+}
+
 /// An empty file for what it says before it has a log.
 fn stderr_file() -> Result<PathBuf, NotStarted> {
     let state = Environment::of_process().state_dir();
@@ -264,7 +313,12 @@ fn stderr_file() -> Result<PathBuf, NotStarted> {
     })?;
     let failed = |error: io::Error| NotStarted {
         error: format!("can't use `{}`: {error}", state.display()),
-        hint: Some("make it writable, or set `AGENTD_STATE_DIR`".to_owned()),
+        hint: Some(match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "free some room there, or set `AGENTD_STATE_DIR`".to_owned()
+            }
+            _ => "make it writable, or set `AGENTD_STATE_DIR`".to_owned(),
+        }),
         exit: Exit::Refused,
     };
     let mut dir = DirBuilder::new();
