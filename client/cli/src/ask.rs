@@ -17,6 +17,7 @@ use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Se
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
 use agentd_client::health::{self, Unwell};
+use agentd_client::oneshot::Asks;
 use agentd_client::places::{self, Environment};
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
@@ -31,6 +32,7 @@ pub(super) fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
         fallback,
         name: "agentctl".to_owned(),
         attended: Attended::No,
+        asks: Asks::Anything,
     }
 }
 
@@ -65,6 +67,7 @@ pub(super) async fn past_attended(
     };
     let connecting = Client::connect_or_oneshot(Options {
         attended,
+        asks: Asks::Stored,
         ..options(socket, fallback)
     });
     let client = told(connecting.await, socket, START_IT).await?;
