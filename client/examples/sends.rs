@@ -8,7 +8,7 @@ use std::io::{BufRead as _, Write as _};
 use std::time::Instant;
 
 use agentd_client::fallback::Fallback;
-use agentd_client::{Attended, Client, Options};
+use agentd_client::{Asks, Attended, Client, Options};
 use agentd_protocol::request::Send;
 
 #[tokio::main(flavor = "current_thread")]
@@ -19,6 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         fallback: Fallback::Forbidden,
         name: "sends".to_owned(),
         attended: Attended::No,
+        asks: Asks::Anything,
     };
     let mut client = Client::connect_or_oneshot(options).await?;
     let send = Send {

@@ -13,6 +13,7 @@ use serde::Deserialize as _;
 use crate::asked::RequestError;
 use crate::client::{Attended, Client, ClientError, Options};
 use crate::fallback::Fallback;
+use crate::oneshot::Asks;
 use crate::ssh::Target;
 use crate::turn::{Turn, TurnError, TurnResult};
 
@@ -96,6 +97,7 @@ impl Agentd {
             fallback,
             name: "agentd-client".to_owned(),
             attended: Attended::No,
+            asks: Asks::Anything,
         };
         // A run without a daemon, too, has its one turn before it.
         let first = Client::connect_or_oneshot(options.clone()).await?;

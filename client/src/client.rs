@@ -18,7 +18,7 @@ use crate::connection::{Connection, Greeting, HelloError, LostError};
 use crate::endpoint::LocalEndpoint;
 use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
 use crate::key;
-use crate::oneshot::{LEAVE_PATIENCE, OneShot, START_PATIENCE};
+use crate::oneshot::{Asks, LEAVE_PATIENCE, OneShot, START_PATIENCE};
 use crate::places::Environment;
 use crate::remote::{self, Remote, RemoteError};
 use crate::ssh::Target;
@@ -44,6 +44,8 @@ pub struct Options {
     pub name: String,
     /// Is somebody here who answers questions?
     pub attended: Attended,
+    /// What is a one-shot asked?
+    pub asks: Asks,
 }
 
 /// Does somebody at this client answer what agents ask?
@@ -164,11 +166,10 @@ impl Client {
     }
 
     async fn oneshot(options: Options, reason: Reason) -> Result<Self, ClientError> {
-        let (mut oneshot, stdout, stdin) = OneShot::start(reason).map_err(|error| {
-            let error = format!(
-                "{}, and running once without it failed: {error}",
-                reason.sentence()
-            );
+        let started = OneShot::start(reason, options.asks);
+        let (mut oneshot, stdout, stdin) = started.map_err(|error| {
+            let why = reason.sentence();
+            let error = format!("{why}, and running once without it failed: {error}");
             let hint = Some("put `agentd` next to `agentctl`, or on `PATH`".to_owned());
             ClientError::Unreachable { error, hint }
         })?;
@@ -562,6 +563,7 @@ mod tests {
             fallback: Fallback::Forbidden,
             name: "test".to_owned(),
             attended: Attended::No,
+            asks: Asks::Anything,
         };
         let asked = async {
             let mut client = Client::connect_or_oneshot(options).await?;

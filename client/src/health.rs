@@ -111,7 +111,7 @@ impl Unwell {
             Self::Stopped { pid } => Some(format!("`kill -CONT {pid}` lets it go on")),
             Self::Lost { .. } => Some(
                 "`agentctl service restart` makes it again; a daemon that is no service does so \
-                 itself within a minute"
+                 itself within a minute, and `agentctl stop` ends it"
                     .to_owned(),
             ),
             Self::Hung { pid: Some(pid) } => Some(format!(
@@ -162,6 +162,20 @@ impl Unwell {
 /// Says what is known of a daemon that gives none.
 pub async fn look(endpoint: &LocalEndpoint, name: &str) -> Result<Healthy, Unwell> {
     look_within(endpoint, name, PATIENCE).await
+}
+
+/// Why a daemon gives no answer that is there all the same: it hangs, was stopped, or lost its socket.
+/// Nothing where there is none, or it answers by now.
+pub async fn why_silent(endpoint: &LocalEndpoint, name: &str) -> Option<Unwell> {
+    let unwell = look(endpoint, name).await.err()?;
+    match unwell {
+        Unwell::Hung { .. } | Unwell::Lost { .. } | Unwell::Stopped { .. } => Some(unwell),
+        Unwell::There { .. }
+        | Unwell::Unreached { .. }
+        | Unwell::Client(_)
+        | Unwell::Refused(_)
+        | Unwell::Strange(_) => None,
+    }
 }
 
 /// Lets another machine look at its own daemon, in the same time: what hangs is told apart from what

@@ -40,6 +40,7 @@ pub use agentd_protocol as protocol;
 pub use asked::{Reply, RequestError};
 pub use client::{Attended, Client, ClientError, Options, Server};
 pub use fallback::Fallback;
+pub use oneshot::Asks;
 pub use ssh::Target;
 pub use turn::{Turn, TurnError, TurnResult, TurnStream};
 

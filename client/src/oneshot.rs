@@ -20,6 +20,16 @@ pub const START_PATIENCE: Duration = Duration::from_secs(30);
 /// How long it gets to leave after its final line: it stops its worker first.
 pub const LEAVE_PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a one-shot is for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Asks {
+    /// Anything.
+    #[default]
+    Anything,
+    /// What is stored: it is read where it can't be written, too.
+    Stored,
+}
+
 /// A running one-shot.
 #[derive(Debug)]
 pub struct OneShot {
@@ -33,13 +43,19 @@ impl OneShot {
     ///
     /// # Errors
     /// When there is no such program or it can't be started.
-    pub fn start(reason: Reason) -> io::Result<(Self, ChildStdout, ChildStdin)> {
-        Self::run(&program(), reason)
+    pub fn start(reason: Reason, asks: Asks) -> io::Result<(Self, ChildStdout, ChildStdin)> {
+        Self::run(&program(), reason, asks)
     }
 
-    fn run(program: &PathBuf, reason: Reason) -> io::Result<(Self, ChildStdout, ChildStdin)> {
+    fn run(
+        program: &PathBuf,
+        reason: Reason,
+        asks: Asks,
+    ) -> io::Result<(Self, ChildStdout, ChildStdin)> {
+        let past = (asks == Asks::Stored).then_some("--past");
         let mut child = Command::new(program)
             .args(["--stdio", "--fallback-reason", reason.name()])
+            .args(past)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // It says itself why it can't serve, to whoever started us.
@@ -147,7 +163,8 @@ mod tests {
         let script = dir.path().join("agentd");
         std::fs::write(&script, "#!/bin/sh\necho \"$@\"\ncat\n").unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let (mut oneshot, mut stdout, stdin) = OneShot::run(&script, Reason::Refused).unwrap();
+        let (mut oneshot, mut stdout, stdin) =
+            OneShot::run(&script, Reason::Refused, Asks::Anything).unwrap();
         drop(stdin);
         let mut said = String::new();
         stdout.read_to_string(&mut said).await.unwrap();
@@ -218,7 +235,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_is_named() {
-        let error = OneShot::run(&"/nowhere/agentd".into(), Reason::NoSocket).unwrap_err();
+        let error =
+            OneShot::run(&"/nowhere/agentd".into(), Reason::NoSocket, Asks::Stored).unwrap_err();
         assert!(error.to_string().contains("`/nowhere/agentd`"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::client::{Attended, Client, Options};
 use crate::fallback::Fallback;
+use crate::oneshot::Asks;
 
 const HELLO: &str = r#"{"type":"hello","id":0,"ok":true,"server":"agentd","version":"0.1.0","protocol":1,"epoch":"e","pid":1,"uid":1,"capabilities":[],"limits":{"line_in":1,"line_out":1,"in_flight":1}}"#;
 
@@ -41,6 +42,7 @@ impl Scripted {
             fallback: Fallback::Forbidden,
             name: "test".to_owned(),
             attended: Attended::No,
+            asks: Asks::Anything,
         };
         let client = Client::connect_or_oneshot(options).await.unwrap();
         (client, served)

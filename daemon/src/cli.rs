@@ -27,7 +27,7 @@ use crate::platform::signals;
 use crate::platform::{inherited, memory};
 use crate::server::daemon::{self, DaemonError, LOCK, Options, THREADS_KEPT, Unwritable};
 use crate::server::live::Loader;
-use crate::server::oneshot::{self, AtEnd};
+use crate::server::oneshot::{self, Asked, AtEnd};
 
 /// The exit codes of `agentd`: 74 and 78 are `EX_IOERR` and `EX_CONFIG` of sysexits.
 const FAILED: u8 = 1;
@@ -56,6 +56,9 @@ struct Arguments {
     /// With --stdio: why there was no daemon, for the result
     #[arg(long, requires = "stdio", value_name = "REASON")]
     fallback_reason: Option<String>,
+    /// With --stdio: read what is stored, and nothing else, also where it can't be written
+    #[arg(long, hide = true, requires = "stdio", conflicts_with = "worker")]
+    past: bool,
     /// Leave the terminal and whoever started it, as `agentctl start` wants it
     #[arg(long, hide = true, conflicts_with = "stdio")]
     detach: bool,
@@ -137,11 +140,26 @@ pub fn main() -> ExitCode {
 }
 
 impl Arguments {
+    const fn at_end(&self) -> AtEnd {
+        match self.worker {
+            true => AtEnd::Cancel,
+            false => AtEnd::Finish,
+        }
+    }
+
+    const fn asked(&self) -> Asked {
+        match self.past {
+            true => Asked::Stored,
+            false => Asked::Anything,
+        }
+    }
+
     /// How much is logged when nobody says it. A single run speaks up only when something is wrong,
     /// and one that a client started leaves it to the client to say how its turn ended.
     fn usual_level(&self) -> &'static str {
         match (self.stdio, &self.fallback_reason) {
-            (true, Some(_)) => "error",
+            // A disk that says no is told by the answer to what was asked.
+            (true, Some(_)) => "error,agentd_daemon::store::writer=off",
             (true, None) => "warn",
             (false, _) => "info",
         }
@@ -228,6 +246,7 @@ fn edit_failure(error: EditError) -> CliFailure {
 
 fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let usual = arguments.usual_level();
+    let (at_end, asked) = (arguments.at_end(), arguments.asked());
     if let Some(Command::Completions { shell }) = arguments.command {
         return completions(shell).map_err(|error| CliFailure {
             code: FAILED,
@@ -287,16 +306,12 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
     // A logger that is there does as well.
     let _there = log::start(usual, &paths.state);
     let done = if arguments.stdio {
-        let at_end = if arguments.worker {
-            AtEnd::Cancel
-        } else {
-            AtEnd::Finish
-        };
         runtime.block_on(oneshot::run(
             paths,
             config,
             arguments.fallback_reason,
             at_end,
+            asked,
         ))
     } else {
         let loader = loader(paths.clone(), alias);

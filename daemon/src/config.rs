@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use discover::{agents, exec_form, looked_for, one_shot, why_not_there};
-pub use edit::{Change, EditError, NewAgent, save};
+pub use edit::{Change, EditError, NewAgent, check_ours, save};
 pub use endpoints::{
     Endpoint, EndpointChange, Endpoints, Secret, literal, refused as refused_callbacks, within,
 };
@@ -29,7 +29,7 @@ pub use presets::{
     is_built_in, is_its_own, logged_in, long_lived_word, passes, tells_version, why_another,
 };
 use read::kinds;
-pub use set::{Edit, edit};
+pub use set::{Edit, Judge, edit};
 pub use show::{Shown, seen_json};
 pub use warnings::Warning;
 

@@ -1,8 +1,11 @@
 //! `agentctl bench`: what it runs, and what it says.
 
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::Daemon;
+use crate::support::{AGENTCTL, Daemon, kill, wait_for};
 
 const SLOW: &str =
     "[agents.slow]\nkind = \"exec\"\ncommand = [\"sh\", \"-c\", \"cat; echo x >> $HOME/ran\"]\n";
@@ -61,4 +64,37 @@ fn bench_without_a_command_shows_only_ours() {
     let daemon = Daemon::start();
     let shown = daemon.agentctl(&["bench", "chaos", "--yes", "--turns", "1"]);
     assert_eq!(shown.stdout.lines().count(), 3, "{shown:?}");
+}
+
+#[test]
+fn bench_that_is_stopped_leaves_nothing_behind() {
+    let daemon = Daemon::with("[agents.stuck]\nkind = \"exec\"\ncommand = [\"sleep\", \"60\"]\n");
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let mut command = daemon.place.command(AGENTCTL);
+        command.args(["bench", "stuck", "--yes", "--turns", "1"]);
+        let mut bench = command.stderr(Stdio::null()).spawn().unwrap();
+        let running = || {
+            let jobs = daemon.agentctl(&["jobs", "--state", "running"]);
+            jobs.stdout.contains("bench-").then_some(())
+        };
+        wait_for("its turn runs", running);
+        kill(bench.id(), signal);
+        let code = wait_for("it ends", || bench.try_wait().unwrap()).code();
+        assert_eq!(code, Some(130), "{signal}");
+        assert!(running().is_none(), "{signal}");
+        let sessions = daemon.agentctl(&["sessions"]);
+        assert!(!sessions.stdout.contains("bench-"), "{sessions:?}");
+    }
+}
+
+#[test]
+fn bench_is_nothing_to_go_on_with() {
+    let daemon = Daemon::start();
+    let bench = format!("bench-{:032x}-1", 7);
+    for session in ["main", &bench] {
+        let sent = daemon.agentctl(&["send", "-s", session, "hi"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    let sent = daemon.agentctl(&["send", "-c", "more", "--json"]);
+    assert!(sent.stdout.contains("\"session\":\"main\""), "{sent:?}");
 }

@@ -463,3 +463,22 @@ fn session_in_use_by_a_worker_stays_open() {
     assert!(ended.stdout.contains("cancelled"), "{ended:?}");
     assert_eq!(daemon.agentctl(&["sessions", "close", "s"]).code, Some(0));
 }
+
+#[test]
+fn dispatch_takes_more_than_a_request_does() {
+    let daemon = Daemon::start();
+    let lines: String = (1..=300).map(|number| format!("say {number}\n")).collect();
+    let words = ["dispatch", "-", "--key-prefix", "k"];
+    let sent = piped(&daemon.place, &words, &lines);
+    assert_eq!(sent.code, Some(0), "{}", sent.stderr);
+    let jobs: Vec<String> = (1..=300).map(|number| format!("j{number}")).collect();
+    assert_eq!(sent.stdout.lines().collect::<Vec<_>>(), jobs);
+    let all = jobs.iter().map(String::as_str);
+    let words_of_collect: Vec<&str> = ["collect", "--json"].into_iter().chain(all).collect();
+    assert_eq!(daemon.agentctl(&words_of_collect).code, Some(0));
+    // By their keys they are the same, in one object.
+    let again = piped(&daemon.place, &[&words[..], &["--json"]].concat(), &lines);
+    let line: Value = serde_json::from_str(&again.stdout).unwrap();
+    let rows = line["jobs"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[299]["job"]), (300, &"j300".into()));
+}

@@ -424,3 +424,17 @@ fn scripted_model_is_named_as_behind_the_daemon() {
         "{wrong:?}"
     );
 }
+
+#[test]
+fn models_of_nobody_say_what_to_do() {
+    let nobody = bare().agentctl(&["models", "list"]);
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(
+        nobody.stderr.contains("there is nobody to ask"),
+        "{nobody:?}"
+    );
+    assert!(
+        nobody.stderr.contains("`agentctl provider add NAME`"),
+        "{nobody:?}"
+    );
+}

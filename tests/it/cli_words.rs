@@ -91,6 +91,11 @@ fn cli_makes_nothing_in_the_home_of_another() {
         (AGENTCTL, &["serve", "http", "--listen", "127.0.0.1:0"]),
         (AGENTCTL, &["voice", "flush"]),
         (AGENTCTL, &["service", "install"]),
+        (AGENTCTL, &["config", "init"]),
+        (AGENTCTL, &["config", "set", "client.start", "never"]),
+        (AGENTCTL, &["config", "edit"]),
+        (AGENTCTL, &["agents", "default", "timmy"]),
+        (AGENTCTL, &["webhook", "add", "https://ci.example/"]),
         (AGENTD, &["--socket", "/nowhere/s", "--no-alias"]),
     ] {
         let mut command = place.command(program);
@@ -106,6 +111,15 @@ fn cli_makes_nothing_in_the_home_of_another() {
             refused.stderr.contains("`sudo -H`"),
             "{words:?}: {refused:?}"
         );
+        assert_eq!(inside(&home), 0, "{words:?}");
+        // `su` and `setpriv` don't say who called.
+        let mut unsaid = place.command(program);
+        unsaid
+            .env_remove("AGENTD_STATE_DIR")
+            .env_remove("AGENTD_CONFIG")
+            .args(words);
+        let refused = finish(unsaid, b"");
+        assert_eq!(refused.code, Some(78), "{words:?}: {refused:?}");
         assert_eq!(inside(&home), 0, "{words:?}");
     }
 }

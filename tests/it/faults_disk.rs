@@ -430,3 +430,89 @@ fn d9_store_locked_by_another_process_names_it() {
     let sent = place.agentctl(&["send", "hi"]);
     assert_eq!((sent.code, &*sent.stdout), (Some(0), "hi\n"), "{sent:?}");
 }
+
+#[test]
+fn c11_what_is_stored_is_read_read_only() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let place = place();
+    let stored = format!(
+        "mount -t tmpfs -o mode=700 none state && {AGENTCTL} send -s main hello && \
+         mount -o remount,ro state"
+    );
+    for words in [
+        &["jobs"][..],
+        &["jobs", "j1"],
+        &["sessions"],
+        &["sessions", "show", "main"],
+        &["sessions", "search", "hello"],
+        &["history", "main"],
+        &["export"],
+        &["collect", "j1"],
+    ] {
+        let read = mounts.run(&place, &stored, AGENTCTL, words);
+        assert_eq!(read.code, Some(0), "{words:?}: {read:?}");
+        let (_sent, said) = read.stdout.split_once("hello\n").unwrap();
+        assert!(
+            said.contains("hello") || said.contains("main"),
+            "{words:?}: {read:?}"
+        );
+        assert!(!read.stderr.contains("error: "), "{words:?}: {read:?}");
+    }
+    let past = mounts.run(&place, &stored, AGENTCTL, &["usage"]);
+    assert_eq!(past.code, Some(0), "{past:?}");
+    let looked = mounts.run(&place, &stored, AGENTCTL, &["doctor"]);
+    assert!(
+        looked.stdout.contains("can't be written: Read-only"),
+        "{looked:?}"
+    );
+    let left = fs::read_dir(std::env::temp_dir()).unwrap();
+    let left = left.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    assert_eq!(
+        left.filter(|name| name.starts_with("agentd-past-")).count(),
+        0
+    );
+}
+
+#[test]
+fn c12_a_run_that_only_reads_changes_nothing() {
+    let place = place();
+    let mut command = place.command(AGENTD);
+    command.args(["--stdio", "--past"]);
+    let refused = finish(
+        command,
+        b"{\"type\":\"send\",\"text\":\"hi\"}\n{\"type\":\"jobs\"}\n",
+    );
+    assert!(
+        refused.stdout.contains("only reads what is stored"),
+        "{refused:?}"
+    );
+    assert!(refused.stdout.contains("\"jobs\":[]"), "{refused:?}");
+}
+
+#[test]
+fn c12_start_on_a_full_disk_says_so() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let place = place();
+    let full = "mount -t tmpfs -o size=128k,mode=700 none state && \
+        { cat /dev/zero > state/fill; true; }";
+    for words in [&["start"][..], &["restart"]] {
+        for _ in 0..3 {
+            let failed = mounts.run(&place, full, AGENTCTL, words);
+            assert_eq!(failed.code, Some(3), "{words:?}: {failed:?}");
+            let text = failed.stderr.to_lowercase();
+            assert!(text.contains("no space"), "{words:?}: {failed:?}");
+            assert!(text.contains("free some room"), "{words:?}: {failed:?}");
+        }
+    }
+    let later = format!(
+        "mount -t tmpfs -o size=4m,mode=700 none state && {AGENTCTL} send hi && \
+         {{ cat /dev/zero > state/fill; true; }}"
+    );
+    let sent = mounts.run(&place, &later, AGENTCTL, &["send", "hi"]);
+    assert_ne!(sent.code, Some(0), "{sent:?}");
+    assert!(!sent.stderr.contains("ERROR"), "{sent:?}");
+}

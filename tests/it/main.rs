@@ -28,6 +28,7 @@ mod cli_words;
 mod clients;
 mod coming;
 mod completions;
+mod config_written;
 mod crash;
 mod cursors;
 mod descriptors;

@@ -509,3 +509,62 @@ fn config_edit_keeps_what_can_be_read() {
     );
     assert!(!text().contains("# own"));
 }
+
+#[test]
+fn config_edit_without_a_file_changes_nothing() {
+    let place = Place::new("# Mine.\n");
+    let gone = finish(edited(&place, "rm \"$1\""), b"");
+    assert_eq!(gone.code, Some(1), "{gone:?}");
+    assert!(gone.stderr.contains("left no file"), "{gone:?}");
+    let mut full = edited(&place, "true");
+    full.env("TMPDIR", "/proc/self");
+    let full = finish(full, b"");
+    assert_eq!(full.code, Some(3), "{full:?}");
+    assert!(full.stderr.contains("`/proc/self/agentd-"), "{full:?}");
+    assert!(full.stderr.contains("`TMPDIR`"), "{full:?}");
+    let text = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    assert_eq!(text, "# Mine.\n");
+}
+
+#[test]
+fn stop_ends_a_daemon_without_a_socket() {
+    let started = Started::place();
+    assert_eq!(started.agentctl(&["start"]).code, Some(0));
+    let pid = started.pid().expect("a daemon");
+    std::fs::remove_file(started.0.socket()).unwrap();
+    let again = started.agentctl(&["start"]);
+    assert_eq!(again.code, Some(69), "{again:?}");
+    let why = format!("the daemon (pid {pid}) runs, and its socket");
+    assert!(again.stderr.contains(&why), "{again:?}");
+    let asked = started.agentctl(&["collect", "j1", "--no-fallback"]);
+    assert!(asked.stderr.contains(&why), "{asked:?}");
+    let stopped = started.agentctl(&["stop"]);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_eq!(stopped.stdout, "the daemon has stopped\n");
+    assert!(!is_alive(pid));
+    assert_eq!(started.agentctl(&["stop"]).code, Some(69));
+}
+
+#[test]
+fn a_daemon_that_hangs_is_said_to_run() {
+    let started = Started::place();
+    assert_eq!(started.agentctl(&["start"]).code, Some(0));
+    let pid = started.pid().expect("a daemon");
+    kill(pid, Signal::SIGSTOP);
+    for words in [
+        &["stop"][..],
+        &["attach", "j1", "--no-fallback"],
+        &["collect", "j1", "--no-fallback"],
+        &["start"],
+    ] {
+        let said = started.agentctl(words);
+        assert_eq!(said.code, Some(69), "{words:?}: {said:?}");
+        let why = format!("error: the daemon (pid {pid}) was stopped (SIGSTOP)");
+        assert!(said.stderr.starts_with(&why), "{words:?}: {said:?}");
+        assert!(
+            said.stderr.contains(&format!("`kill -CONT {pid}`")),
+            "{said:?}"
+        );
+    }
+    kill(pid, Signal::SIGCONT);
+}

@@ -75,7 +75,8 @@ pub fn check(file: &Path) -> Result<(), Untrusted> {
     };
     looker.walk(file).map_err(|Fault { path, what, hint }| {
         let of_caller = "`sudo -H`, which takes root's own home; or do it without sudo";
-        let hint = match is_of_caller(&path) {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let hint = match is_of_caller(&path) || is_home_of_another(&path, home.as_deref()) {
             true => of_caller.to_owned(),
             false => hint,
         };
@@ -93,6 +94,19 @@ fn is_of_caller(path: &Path) -> bool {
     let caller = std::env::var("SUDO_UID").ok();
     let caller = caller.and_then(|uid| uid.parse::<u32>().ok());
     caller.is_some_and(|caller| fs::symlink_metadata(path).is_ok_and(|it| it.uid() == caller))
+}
+
+/// Is it somebody else's home, which is left us as ours, or in it? To give it to us would take it
+/// from them.
+fn is_home_of_another(path: &Path, home: Option<&Path>) -> bool {
+    let owner = |path: &Path| fs::symlink_metadata(path).ok().map(|it| it.uid());
+    home.is_some_and(|home| {
+        let of_home = owner(home).filter(|uid| *uid != 0);
+        nix::unistd::geteuid().is_root()
+            && path.starts_with(home)
+            && of_home.is_some()
+            && owner(path) == of_home
+    })
 }
 
 impl Looker {

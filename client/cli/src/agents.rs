@@ -177,20 +177,30 @@ pub(super) fn of_program<Word: AsRef<OsStr>>(command: &str, words: &[Word]) -> E
         .arg(command)
         .args(words)
         .status();
-    match status.map(|status| status.code()) {
-        Ok(Some(0)) => Exit::Done,
-        Ok(Some(2)) => Exit::Usage,
-        Ok(Some(74)) => Exit::Refused,
-        Ok(Some(78)) => Exit::Configuration,
-        Ok(_) => Exit::Failed,
-        Err(error) => {
-            output::error(
-                &format!("cannot start `{}`: {error}", program.display()),
-                Some("put `agentd` next to `agentctl`, or on `PATH`"),
-            );
-            Exit::Configuration
-        }
+    match status {
+        Ok(status) => exit_of(status.code()),
+        Err(error) => tell_missing(&program, &error),
     }
+}
+
+/// Ours for the exit code of the daemon's own program.
+pub(super) const fn exit_of(code: Option<i32>) -> Exit {
+    match code {
+        Some(0) => Exit::Done,
+        Some(2) => Exit::Usage,
+        Some(74) => Exit::Refused,
+        Some(78) => Exit::Configuration,
+        _ => Exit::Failed,
+    }
+}
+
+/// Says that the daemon's program can't be started.
+pub(super) fn tell_missing(program: &Path, error: &io::Error) -> Exit {
+    output::error(
+        &format!("cannot start `{}`: {error}", program.display()),
+        Some("put `agentd` next to `agentctl`, or on `PATH`"),
+    );
+    Exit::Configuration
 }
 
 /// Shows nothing while it runs: what counts is how it ended, and what was told before a bad end.

@@ -14,7 +14,10 @@ use super::exit::{self, Exit};
 use super::{outcome, output, render, turn, wording};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Server};
+use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
+use agentd_client::health::{self, Unwell};
+use agentd_client::oneshot::Asks;
 use agentd_client::places::{self, Environment};
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
@@ -29,6 +32,7 @@ pub(super) fn options(socket: Option<&Path>, fallback: Fallback) -> Options {
         fallback,
         name: "agentctl".to_owned(),
         attended: Attended::No,
+        asks: Asks::Anything,
     }
 }
 
@@ -63,9 +67,10 @@ pub(super) async fn past_attended(
     };
     let connecting = Client::connect_or_oneshot(Options {
         attended,
+        asks: Asks::Stored,
         ..options(socket, fallback)
     });
-    let client = told(connecting.await, socket, START_IT)?;
+    let client = told(connecting.await, socket, START_IT).await?;
     if let Some(reason) = client.fallback_reason() {
         output::note(&format!("{}; this is what is stored", reason.sentence()));
     } else if client.is_alone() {
@@ -91,18 +96,39 @@ pub(super) async fn connected(
     fallback: Fallback,
     down: &str,
 ) -> Result<Client, Exit> {
-    told(turn::connect(socket, fallback).await, socket, down)
+    told(turn::connect(socket, fallback).await, socket, down).await
 }
 
-fn told(
+async fn told(
     connected: Result<Client, ClientError>,
     socket: Option<&Path>,
     down: &str,
 ) -> Result<Client, Exit> {
-    connected.map_err(|error| match socket.and_then(Target::of_socket) {
+    let error = match connected {
+        Ok(client) => return Ok(client),
+        Err(error) => error,
+    };
+    Err(match socket.and_then(Target::of_socket) {
         Some(Ok(target)) => tell_away(&error, &target),
-        _ => tell_down(&error, down),
+        _ => match why_silent(&error, socket).await {
+            Some(unwell) => {
+                output::error(&unwell.to_string(), unwell.hint().as_deref());
+                exit::of_client_error(&error)
+            }
+            None => tell_down(&error, down),
+        },
     })
+}
+
+/// Of a daemon of this machine that was not reached, and runs all the same.
+pub(super) async fn why_silent(error: &ClientError, socket: Option<&Path>) -> Option<Unwell> {
+    match error {
+        ClientError::Unreachable { .. } => {
+            let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
+            health::why_silent(&endpoint, "agentctl").await
+        }
+        _ => None,
+    }
 }
 
 /// Asks whoever may answer.

@@ -3,26 +3,36 @@
 //! Owns what is timed, in which order, and how the times are shown. Which command an agent has, the
 //! daemon knows.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::request::{Abort, OnQuestion, Send};
 use agentd_protocol::rows::AgentRow;
-use agentd_protocol::{Line, RequestKind};
+use agentd_protocol::{Code, Line, RequestKind};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
 
 use super::args::BenchArgs;
 use super::exit::{self, Exit};
 use super::{ask, outcome, output, render, turn};
+use agentd_client::asked::RequestError;
 use agentd_client::key;
+use agentd_client::signals::Stops;
 use agentd_client::wire::Nothing;
 use agentd_terminal::style::Style;
 use agentd_terminal::table::{Cell, Column, table};
 
 /// Answered by any model in a word, without a tool.
 const PROMPT: &str = "Use no tools. Answer with one word: ready";
+/// How the names of its sessions begin.
+const NAMED: &str = "bench-";
+/// An interrupted turn has ended within this, or is left to itself.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// So much of what a command printed when it failed is told.
 const SAID: usize = 300;
 
@@ -49,11 +59,21 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
         agent,
         prompt: args.prompt.clone().unwrap_or_else(|| PROMPT.to_owned()),
         mark: key::random()?,
+        begun: AtomicU32::new(0),
         socket,
     };
-    let times = match bench.run(args.turns).await? {
-        Ok(times) => times,
-        Err(exit) => return Ok(exit),
+    let mut stops = Stops::listen()?;
+    let ran = tokio::select! {
+        ran = bench.run(args.turns) => Some(ran?),
+        () = stops.next() => None,
+    };
+    let times = match ran {
+        Some(Ok(times)) => times,
+        Some(Err(exit)) => return Ok(exit),
+        None => {
+            bench.give_up().await;
+            return Ok(Exit::Interrupted);
+        }
     };
     if args.json {
         let told = json!({"agent": args.agent, "one_shot": bench.agent.one_shot, "unit": "ms",
@@ -63,6 +83,16 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
         output::out(&shown(&times, &Style::of_stdout()))?;
     }
     Ok(Exit::Done)
+}
+
+/// Is a session one of a bench, by its name? Nobody goes on with it.
+pub(super) fn is_of_bench(session: &str) -> bool {
+    let mark = session.strip_prefix(NAMED);
+    let mark = mark.and_then(|rest| rest.rsplit_once('-'));
+    mark.is_some_and(|(mark, number)| {
+        let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_mark && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// The agent, if it can be used.
@@ -110,6 +140,8 @@ struct Bench<'a> {
     prompt: String,
     /// Makes the names of its sessions its own.
     mark: String,
+    /// Which of its sessions may be there.
+    begun: AtomicU32,
     socket: Option<&'a Path>,
 }
 
@@ -140,7 +172,7 @@ impl Bench<'_> {
 
     async fn round(&self, number: u32, times: &mut Times) -> io::Result<Result<(), Exit>> {
         if let Some(words) = &self.agent.one_shot {
-            match self.one_shot(words, number)? {
+            match self.one_shot(words, number).await? {
                 Ok(took) => times.own.push(took),
                 Err(exit) => return Ok(Err(exit)),
             }
@@ -156,6 +188,7 @@ impl Bench<'_> {
 
     /// A turn as `agentctl send --session` runs one: connected, sent, and waited for.
     async fn turn(&self, number: u32) -> io::Result<Result<f64, Exit>> {
+        self.begun.store(number, Ordering::Relaxed);
         let send = Send {
             text: self.prompt.clone(),
             agent: Some(self.agent.name.clone()),
@@ -188,7 +221,34 @@ impl Bench<'_> {
     }
 
     fn session(&self, number: u32) -> String {
-        format!("bench-{}-{number}", self.mark)
+        format!("{NAMED}{}-{number}", self.mark)
+    }
+
+    /// Nobody wants the turn that runs, nor its session.
+    async fn give_up(&self) {
+        if output::err_is_terminal() {
+            output::err("\r\x1b[K");
+        }
+        let session = self.session(self.begun.load(Ordering::Relaxed));
+        let abort = Abort {
+            session: Some(session.clone()),
+            queued: true,
+            ..Abort::default()
+        };
+        let Ok(mut client) = ask::connect(self.socket).await else {
+            return;
+        };
+        // One that doesn't end in time goes on, and is in nobody's way.
+        let longest = Instant::now() + ENDS_WITHIN;
+        while Instant::now() < longest {
+            let _ended = client.answer(RequestKind::Abort, &abort).await;
+            match client.session_close(&session).await {
+                Err(RequestError::Refused(line)) if line.code == Code::SessionBusy => {}
+                Ok(_) | Err(_) => break,
+            }
+            tokio::time::sleep(LOOKS_EVERY).await;
+        }
+        client.close().await;
     }
 
     /// Nobody needs its session any more. One that stays is in nobody's way.
@@ -200,7 +260,7 @@ impl Bench<'_> {
     }
 
     /// The agent's own command, as a shell would run it.
-    fn one_shot(&self, words: &[String], number: u32) -> io::Result<Result<f64, Exit>> {
+    async fn one_shot(&self, words: &[String], number: u32) -> io::Result<Result<f64, Exit>> {
         let cwd = std::env::current_dir()?;
         let takes_prompt = words.iter().any(|word| word.contains("{prompt}"));
         let filled: Vec<String> = words
@@ -224,12 +284,13 @@ impl Bench<'_> {
             })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .kill_on_drop(true)
             .spawn()?;
         if let Some(mut input) = child.stdin.take() {
             // One that doesn't read it says why by its exit.
-            let _unread = input.write_all(self.prompt.as_bytes());
+            let _unread = input.write_all(self.prompt.as_bytes()).await;
         }
-        let done = child.wait_with_output()?;
+        let done = child.wait_with_output().await?;
         let took = ms(begun.elapsed());
         if done.status.success() {
             return Ok(Ok(took));

@@ -11,15 +11,18 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use agentd_base::settings;
+use agentd_base::{settings, trusted};
 
 use super::args::{ConfigArgs, ConfigCommand};
 use super::exit::Exit;
 use super::{agents, become_agentd, output, terminal};
 use agentd_client::oneshot;
+use agentd_terminal::style::{Style, Tone};
+use agentd_terminal::table::{Cell, Column, table};
 
 pub(super) async fn config(args: ConfigArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let words: Vec<String> = match args.command {
+        ConfigCommand::Show(args) if !args.json && output::out_is_terminal() => return show(),
         ConfigCommand::Show(args) => {
             let json = args.json.then_some("--json");
             return become_agentd(["config", "show"].into_iter().chain(json));
@@ -50,6 +53,48 @@ pub(super) fn is_kept(words: &[&str]) -> bool {
     program.status().is_ok_and(|status| status.success())
 }
 
+/// What is in force, in the width of the terminal.
+fn show() -> io::Result<Exit> {
+    let program = oneshot::program();
+    let asked = Command::new(&program)
+        .args(["config", "show"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output();
+    let said = match asked {
+        Ok(said) => said,
+        Err(error) => return Ok(agents::tell_missing(&program, &error)),
+    };
+    let exit = agents::exit_of(said.status.code());
+    let text = String::from_utf8_lossy(&said.stdout);
+    if exit == Exit::Done {
+        output::out(&shown(&text, &Style::of_stdout()))?;
+    }
+    Ok(exit)
+}
+
+/// The lines `KEY = VALUE  # SOURCE` of the daemon's program as a table.
+fn shown(text: &str, style: &Style) -> String {
+    let rows: Vec<Vec<Cell>> = text
+        .lines()
+        .map(|line| {
+            let (key, rest) = line.split_once(" = ").unwrap_or((line, ""));
+            let (value, source) = rest.rsplit_once("  # ").unwrap_or((rest, ""));
+            let source = match source {
+                "default" => Cell::toned(source, Tone::Faint),
+                _ => source.into(),
+            };
+            vec![key.into(), value.into(), source]
+        })
+        .collect();
+    let columns = [
+        Column::cut("KEY", 14).that_stays(),
+        Column::cut("VALUE", 10),
+        Column::new("SOURCE"),
+    ];
+    table(&columns, &rows, style)
+}
+
 /// A copy for the editor, and what it was made from, in a directory of their own.
 struct Copies {
     dir: PathBuf,
@@ -58,19 +103,29 @@ struct Copies {
 }
 
 impl Copies {
-    fn make(text: &str) -> io::Result<Self> {
+    /// The error says where they can't be.
+    fn make(text: &str) -> Result<Self, String> {
         let name = format!("agentd-config-{}", std::process::id());
         let dir = std::env::temp_dir().join(name);
-        fs::DirBuilder::new().mode(0o700).create(&dir)?;
         let copies = Self {
             edited: dir.join("config.toml"),
             before: dir.join("before.toml"),
             dir,
         };
+        let failed = |place: &Path, error: io::Error| {
+            let place = place.display();
+            format!("can't write a copy to `{place}`: {error}; nothing was changed")
+        };
+        let made = fs::DirBuilder::new().mode(0o700).create(&copies.dir);
+        made.map_err(|error| failed(&copies.dir, error))?;
         for file in [&copies.edited, &copies.before] {
             let mut options = fs::OpenOptions::new();
             options.write(true).create_new(true).mode(0o600);
-            options.open(file)?.write_all(text.as_bytes())?;
+            let opened = options.open(file);
+            if let Err(error) = opened.and_then(|mut out| out.write_all(text.as_bytes())) {
+                copies.remove();
+                return Err(failed(file, error));
+            }
         }
         Ok(copies)
     }
@@ -91,6 +146,11 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
         // It has said why.
         return Ok(Exit::Configuration);
     };
+    // Nobody types long at what can't be kept.
+    if let Err(why) = trusted::check(&file) {
+        output::error(&why.to_string(), None);
+        return Ok(Exit::Configuration);
+    }
     let text = match settings::read(&file) {
         Ok(text) => text,
         Err(error) => {
@@ -98,13 +158,29 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
             return Ok(Exit::Configuration);
         }
     };
-    let copies = Copies::make(&text)?;
+    let copies = match Copies::make(&text) {
+        Ok(copies) => copies,
+        Err(why) => {
+            let hint = "make room there, or name another directory in `TMPDIR`";
+            output::error(&why, Some(hint));
+            return Ok(Exit::Refused);
+        }
+    };
     loop {
         if let Err(why) = opened(&editor, &copies.edited) {
             copies.remove();
             output::error(
                 &format!("{why}; nothing was changed"),
                 Some("set `EDITOR` to the editor you use"),
+            );
+            return Ok(Exit::Failed);
+        }
+        if !copies.edited.exists() {
+            copies.remove();
+            let shown = editor.to_string_lossy();
+            output::error(
+                &format!("the editor `{shown}` left no file; nothing was changed"),
+                Some("`agentctl config unset KEY` makes a setting the default again"),
             );
             return Ok(Exit::Failed);
         }
@@ -180,11 +256,32 @@ fn path() -> Option<PathBuf> {
         }
         Ok(_) => None,
         Err(error) => {
-            output::error(
-                &format!("cannot start `{}`: {error}", program.display()),
-                Some("put `agentd` next to `agentctl`, or on `PATH`"),
-            );
+            agents::tell_missing(&program, &error);
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_shown_fits_its_terminal() {
+        let text = "client.start = \"never\"  # /home/me/.config/agentd/config.toml:12\n\
+                    agents.reviewer.command = [\"/usr/local/bin/agent\", \"--yes\"]  # default\n";
+        for columns in [80, 60, 40, 20] {
+            let style = Style {
+                columns: Some(columns),
+                ..Style::PLAIN
+            };
+            let shown = shown(text, &style);
+            assert_eq!(shown.lines().count(), 3, "{shown}");
+            let widest = shown.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(columns), "{columns}: {shown}");
+            assert!(shown.starts_with("KEY"), "{shown}");
+        }
+        let whole = shown(text, &Style::PLAIN);
+        assert!(whole.contains("config.toml:12"), "{whole}");
     }
 }

@@ -4,10 +4,10 @@
 //! its own. Must not know how a service manager is told (`service`), nor what a daemon does.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use agentd_protocol::request::DaemonStop;
@@ -29,6 +29,8 @@ use agentd_client::places::Environment;
 
 /// Longer than any start with a store that need not be migrated; with one, the lock says so.
 const UP_WITHIN: Duration = Duration::from_secs(10);
+/// One that can't open its store is gone within this.
+const ENDS_WITHIN: Duration = Duration::from_millis(500);
 /// It is there in some 20 ms.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 /// What running turns get when nothing is said, and a margin for the daemon to leave.
@@ -40,6 +42,10 @@ const LEAVE_MARGIN: f64 = 15.0;
 const STDERR: &str = "agentd.stderr";
 /// As much of it is read.
 const MOST_SAID: u64 = 16 * 1024;
+/// The daemon's exit code where it can't write (`EX_IOERR` of sysexits).
+const UNWRITABLE: i32 = 74;
+/// More than fits into pages that a file system has given out already.
+const PROBE: usize = 64 * 1024;
 
 /// Why there is no daemon now.
 #[derive(Debug)]
@@ -125,11 +131,18 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
         Err(ClientError::Unreachable { hint: None, .. }) if !is_held(&endpoint) => {
             detached(socket).await
         }
-        Err(error) => Err(NotStarted {
-            exit: exit::of_client_error(&error),
-            hint: Some("`agentctl status` and `agentctl doctor` say more".to_owned()),
-            error: error.to_string(),
-        }),
+        Err(error) => {
+            let usual = "`agentctl status` and `agentctl doctor` say more";
+            let (why, hint) = match ask::why_silent(&error, socket).await {
+                Some(unwell) => (unwell.to_string(), unwell.hint()),
+                None => (error.to_string(), None),
+            };
+            Err(NotStarted {
+                exit: exit::of_client_error(&error),
+                hint: Some(hint.unwrap_or_else(|| usual.to_owned())),
+                error: why,
+            })
+        }
     }
 }
 
@@ -160,11 +173,20 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
     let begun = Instant::now();
     loop {
         if endpoint.connect().await.is_ok() {
-            let client = ask::connect(socket).await.map_err(|error| NotStarted {
-                exit: exit::of_client_error(&error),
-                error: error.to_string(),
-                hint: Some("`agentctl logs` says what it did".to_owned()),
-            })?;
+            let client = match ask::connect(socket).await {
+                Ok(client) => client,
+                // It listens before it opens its store, and may have left over that.
+                Err(error) => match ended(&mut child).await? {
+                    Some(status) => return left(status.code(), &said, socket).await,
+                    None => {
+                        return Err(NotStarted {
+                            exit: exit::of_client_error(&error),
+                            error: error.to_string(),
+                            hint: Some("`agentctl logs` says what it did".to_owned()),
+                        });
+                    }
+                },
+            };
             if client.hello.pid == child.id() {
                 return Ok(Up::Fresh(client));
             }
@@ -179,6 +201,17 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
             return Err(silent(&child));
         }
         tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+/// Its end, if it has ended already or does so at once.
+async fn ended(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    let longest = Instant::now() + ENDS_WITHIN;
+    loop {
+        match child.try_wait()? {
+            None if Instant::now() < longest => tokio::time::sleep(LOOKS_EVERY).await,
+            status => return Ok(status),
+        }
     }
 }
 
@@ -222,7 +255,10 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
     // Without its words its code is all that is known.
     let _unread = File::open(said).and_then(|file| file.take(MOST_SAID).read_to_string(&mut text));
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("error: "));
-    let why = lines.next_back().map_or_else(
+    let unwritable = (code == Some(UNWRITABLE))
+        .then(|| unwritable(said))
+        .flatten();
+    let why = lines.next_back().or(unwritable.as_deref()).map_or_else(
         || {
             let code = code.map_or_else(|| "a signal".to_owned(), |code| format!("code {code}"));
             format!("it ended with {code}")
@@ -247,6 +283,26 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
     })
 }
 
+/// Why nothing can be written where a file is: on a full disk the daemon can't even say so.
+fn unwritable(file: &Path) -> Option<String> {
+    let dir = file.parent()?;
+    let probe = dir.join(format!(".probe-{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let tried = options
+        .open(&probe)
+        .and_then(|mut out| out.write_all(&[0; PROBE]));
+    // One that was not made can't be removed.
+    let _gone = std::fs::remove_file(&probe);
+    let (error, shown) = (tried.err()?, dir.display());
+    Some(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("no space is left in `{shown}`; hint: free some room there")
+        }
+        _ => format!("can't write in `{shown}`: {error}; hint: make it writable"),
+    })
+}
+
 /// An empty file for what it says before it has a log.
 fn stderr_file() -> Result<PathBuf, NotStarted> {
     let state = Environment::of_process().state_dir();
@@ -257,7 +313,12 @@ fn stderr_file() -> Result<PathBuf, NotStarted> {
     })?;
     let failed = |error: io::Error| NotStarted {
         error: format!("can't use `{}`: {error}", state.display()),
-        hint: Some("make it writable, or set `AGENTD_STATE_DIR`".to_owned()),
+        hint: Some(match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "free some room there, or set `AGENTD_STATE_DIR`".to_owned()
+            }
+            _ => "make it writable, or set `AGENTD_STATE_DIR`".to_owned(),
+        }),
         exit: Exit::Refused,
     };
     let mut dir = DirBuilder::new();
@@ -290,6 +351,9 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         deadline: args.deadline,
         restart: false,
     };
+    if let Some(leaving) = without_socket(&endpoint(socket)).await {
+        return leaving.over_after(args.deadline).await;
+    }
     let down = "there is nothing to stop; `agentctl start` starts one";
     let mut client = match ask::connected(socket, Fallback::Forbidden, down).await {
         Ok(client) => client,
@@ -306,7 +370,9 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     if !leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await {
         return Ok(stays());
     }
-    leaving.over().await;
+    if !leaving.over(UP_WITHIN).await {
+        return Ok(leaving.stays());
+    }
     output::out_line("the daemon has stopped")?;
     if agentd_client::ssh::Target::of_socket(socket.unwrap_or(Path::new(""))).is_none()
         && service::serves(&endpoint(socket).path)
@@ -338,17 +404,65 @@ impl Leaving {
         }
     }
 
-    /// Its last words are behind it: waits for its end.
-    async fn over(self) {
-        let longest = Instant::now() + UP_WITHIN;
+    /// Its last words are behind it: waits for its end, and says whether it came in time.
+    async fn over(&self, within: Duration) -> bool {
+        let longest = Instant::now() + within;
         let is_there = || {
             let lives = self.process.as_ref().is_some_and(Process::lives);
             lives || self.endpoint.holder() == Some(self.pid)
         };
-        while is_there() && Instant::now() < longest {
+        while is_there() {
+            if Instant::now() > longest {
+                return false;
+            }
             tokio::time::sleep(LOOKS_EVERY).await;
         }
+        true
     }
+
+    /// The same for one that a signal told, which gives what runs as long as one that is asked does.
+    async fn over_after(&self, deadline: Option<f64>) -> io::Result<Exit> {
+        if deadline.is_some_and(|deadline| deadline != STOP_DEADLINE) {
+            output::note(&format!(
+                "its socket is gone, so it was told by a signal: what runs gets {STOP_DEADLINE} s"
+            ));
+        }
+        if !self
+            .over(Duration::from_secs_f64(STOP_DEADLINE + LEAVE_MARGIN))
+            .await
+        {
+            return Ok(self.stays());
+        }
+        output::out_line("the daemon has stopped")?;
+        Ok(Exit::Done)
+    }
+
+    fn stays(&self) -> Exit {
+        let pid = self.pid;
+        output::error(
+            &format!("the daemon is stopping, and its process (pid {pid}) is still there"),
+            Some(&format!(
+                "it waits for a disk, or for something it started; `kill -9 {pid}` ends it: nothing that was accepted is lost"
+            )),
+        );
+        Exit::Hung
+    }
+}
+
+/// Tells a daemon to leave that runs and has lost its socket: by a signal, as nobody gets to it.
+async fn without_socket(endpoint: &LocalEndpoint) -> Option<Leaving> {
+    let nowhere = endpoint.connect().await.err()?.fact == Fact::NoSocket;
+    // One that starts has none yet, and one that leaves has none any more.
+    let pid = endpoint
+        .holder()
+        .filter(|_| nowhere && endpoint.lock() == Lock::Running)?;
+    let process = Process::of(pid);
+    kill(Pid::from_raw(i32::try_from(pid).ok()?), Signal::SIGTERM).ok()?;
+    Some(Leaving {
+        pid,
+        endpoint: endpoint.clone(),
+        process,
+    })
 }
 
 /// Is the conversation over in time?
@@ -397,7 +511,8 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
     if let Err(exit) = asked_to_leave(client, deadline).await {
         return Ok(exit);
     }
-    leaving.over().await;
+    // Should it be there still, its successor says so.
+    let _is_gone = leaving.over(UP_WITHIN).await;
     match detached(socket).await {
         Ok(up) => say("agentd runs anew", &up.into_client(), &endpoint),
         Err(failed) => Ok(failed.tell()),

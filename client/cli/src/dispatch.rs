@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use agentd_protocol::limits::MAX_DISPATCH;
 use agentd_protocol::request::{Send, Wait};
 use agentd_protocol::rows::DispatchedRow;
 use agentd_protocol::work::{JobPhase, Jobs};
@@ -38,20 +39,47 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         Ok(client) => client,
         Err(exit) => return Ok(exit),
     };
-    let reply = match client.dispatch(&sends).await {
-        Ok(reply) => reply,
-        Err(error) => return Ok(tell(&error, &prefix)),
-    };
-    for row in &reply.value {
-        tell_ignored(row);
+    let mut rows: Vec<DispatchedRow> = Vec::new();
+    let mut refused = None;
+    // More than one request takes go one after the other, in their order.
+    for part in sends.chunks(MAX_DISPATCH) {
+        match client.dispatch(part).await {
+            Ok(reply) if args.json && sends.len() <= MAX_DISPATCH => {
+                reply.value.iter().for_each(tell_ignored);
+                // As it came: a newer daemon may say more.
+                output::out_json(&reply.line)?;
+                rows = reply.value;
+            }
+            Ok(reply) => {
+                reply.value.iter().for_each(tell_ignored);
+                if !args.json {
+                    tell_accepted(&args, &jobs_of(&reply.value))?;
+                }
+                rows.extend(reply.value);
+            }
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
     }
-    let jobs: Vec<JobId> = reply.value.iter().map(|row| row.job).collect();
-    if args.json {
-        output::out_json(&reply.line)?;
-    } else if args.collect {
-        output::note(&format!("accepted {}", names_of(&jobs)));
-    } else {
-        output::out(&format!("{}\n", names_of(&jobs).replace(' ', "\n")))?;
+    let jobs = jobs_of(&rows);
+    if args.json && sends.len() > MAX_DISPATCH && !rows.is_empty() {
+        let line = Line::Dispatch {
+            ok: refused.is_none(),
+            jobs: rows,
+        };
+        output::out_json(line.body().as_json())?;
+    }
+    if let Some(error) = refused {
+        let exit = tell(&error, &prefix);
+        if !jobs.is_empty() {
+            let (accepted, all) = (jobs.len(), sends.len());
+            output::note(&format!(
+                "{accepted} of {all} were accepted; the same with `--key-prefix {prefix}` sends the rest"
+            ));
+        }
+        return Ok(exit);
     }
     if args.collect {
         return results(&mut client, &jobs, None, Wait::All, args.json).await;
@@ -80,6 +108,18 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
     let exit = results(&mut client, &args.jobs, timeout, wait, args.json).await;
     client.close().await;
     exit
+}
+
+fn jobs_of(rows: &[DispatchedRow]) -> Vec<JobId> {
+    rows.iter().map(|row| row.job).collect()
+}
+
+fn tell_accepted(args: &DispatchArgs, jobs: &[JobId]) -> io::Result<()> {
+    if args.collect {
+        output::note(&format!("accepted {}", names_of(jobs)));
+        return Ok(());
+    }
+    output::out(&format!("{}\n", names_of(jobs).replace(' ', "\n")))
 }
 
 /// A held job is waited for in vain until somebody releases it: says so, and how.

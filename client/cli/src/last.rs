@@ -9,7 +9,7 @@ use agentd_protocol::rows::SessionRow;
 use agentd_protocol::work::Jobs;
 
 use super::exit::Exit;
-use super::{ask, output};
+use super::{ask, bench, output};
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::SessionPages;
 
@@ -35,7 +35,7 @@ pub(super) async fn session(
         };
         last.extend(page.value.into_iter().filter(|row| {
             let is_its = agent.is_none_or(|agent| agent == row.agent);
-            is_its && is_of(row, here.as_deref())
+            is_its && is_of(row, here.as_deref()) && !bench::is_of_bench(&row.session)
         }));
         let used = last.iter().map(used_at).max();
         last.retain(|row| Some(used_at(row)) == used);

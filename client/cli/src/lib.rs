@@ -78,6 +78,7 @@ use agentd_base::secrecy;
 use agentd_serve::ServeError;
 use agentd_terminal::{output, style};
 use clap::Parser as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use self::args::{Cli, Command, HttpArgs, RestoreArgs, ServeCommand, StdioArgs};
 use self::exit::Exit;
@@ -102,11 +103,29 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     if let Some(passed_on) = overview::passed_on(&words) {
         words = passed_on;
     }
-    let cli = match Cli::try_parse_from(words) {
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(error) => return told(&error),
+        Err(error) => return told(&with_tip(error, &words)),
     };
     printed(run_command(cli))
+}
+
+/// What was most likely meant by words too many: a text that the shell has taken apart.
+fn with_tip(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let command = words.iter().skip(1).find_map(|word| word.to_str());
+    let is_word = |value: &ContextValue| match value {
+        ContextValue::String(word) => !word.starts_with('-'),
+        _ => false,
+    };
+    if error.kind() == ErrorKind::UnknownArgument
+        && matches!(command, Some("send" | "run" | "steer"))
+        && error.get(ContextKind::InvalidArg).is_some_and(is_word)
+    {
+        let tip = "put a text of several words in quotes: `agentctl send \"fix the test\"`";
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
 }
 
 /// `--help` and `--version` are answers, not errors.

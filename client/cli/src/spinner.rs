@@ -84,7 +84,16 @@ fn row(frame: char, words: &str, waited: Duration, columns: usize) -> String {
         room -= wide;
         shown.push(c);
     }
-    format!("{frame} {shown}, {time}")
+    let row = format!("{frame} {shown}, {time}");
+    // The last column stays free: some terminals go on to the next row when it is filled. Where there
+    // is no room for the words their first ones count.
+    if room == 0 && taken > columns {
+        return format!("{frame} {time}")
+            .chars()
+            .take(columns.saturating_sub(1))
+            .collect();
+    }
+    row
 }
 
 #[cfg(test)]
@@ -121,6 +130,15 @@ mod tests {
         assert_eq!(row("a\nb\x1b"), "| a\\nb\\u{1b}, 12 s");
         let long = row(&"x".repeat(100));
         assert!(long.len() < 30 && long.ends_with("x, 12 s"), "{long}");
+        for columns in 1..20 {
+            for words in ["w is working", "", "漢字漢字"] {
+                let row = super::row('⠋', words, Duration::from_secs(1), columns);
+                let width = row
+                    .chars()
+                    .map(|c| if c == '漢' || c == '字' { 2 } else { 1 });
+                assert!(width.sum::<usize>() < columns.max(2), "{columns}: {row}");
+            }
+        }
         let wide = row(&"漢".repeat(100));
         assert!(wide.chars().count() < 25, "{wide}");
     }

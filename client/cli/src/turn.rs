@@ -21,6 +21,7 @@ use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Attended, Client, ClientError, Options, Server};
 use agentd_client::connection::LostError;
 use agentd_client::fallback::Fallback;
+use agentd_client::oneshot::Asks;
 use agentd_client::wire::Received;
 
 /// A turn that answers faster than this shows no spinner.
@@ -105,6 +106,7 @@ pub(super) async fn connect_as(
         fallback,
         name: "agentctl".to_owned(),
         attended,
+        asks: Asks::Anything,
     };
     let client = Client::connect_or_oneshot(options).await?;
     tell_fallback(&client);

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use agentd_client::client::{Attended, Client, ClientError, Options};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
+use agentd_client::oneshot::Asks;
 use agentd_client::places::Environment;
 
 /// What the daemon's log and `status` call us.
@@ -36,6 +37,7 @@ impl Daemon {
             fallback: Fallback::Forbidden,
             name: NAME.to_owned(),
             attended: Attended::No,
+            asks: Asks::Anything,
         };
         Self {
             options,

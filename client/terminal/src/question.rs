@@ -34,7 +34,11 @@ impl Size {
         let found = terminal_size::terminal_size_of(std::io::stderr());
         let (Width(columns), Height(rows)) = found.unwrap_or((Width(80), Height(24)));
         Self {
-            columns: usize::from(columns).max(LEAST_COLUMNS),
+            // Some terminals don't know their width, and say 0.
+            columns: match usize::from(columns) {
+                0 => 80,
+                columns => columns,
+            },
             rows: usize::from(rows),
         }
     }
@@ -43,6 +47,7 @@ impl Size {
 /// All of a text, safe, in rows that fit.
 #[must_use]
 pub fn rows(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(LEAST_COLUMNS);
     let mut rows = Vec::new();
     for line in text.split('\n') {
         let mut row = FIRST.to_owned();

@@ -20,6 +20,7 @@ use super::spool::{Name, Spool, SpoolLock};
 use agentd_client::client::{Attended, Call, Client, ClientError, Options};
 use agentd_client::connection::LostError;
 use agentd_client::fallback::Fallback;
+use agentd_client::oneshot::Asks;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
 
@@ -430,6 +431,7 @@ impl Delivery {
             fallback: Fallback::Allowed,
             name: self.name.clone(),
             attended: Attended::No,
+            asks: Asks::Anything,
         }
     }
 

@@ -1,20 +1,22 @@
 //! `agentd config`: the words that `agentctl config` passes on.
 //!
 //! Owns their arguments, the file that `init` writes, and what is said when it is done. Must not
-//! know how a value gets into the text.
+//! know how a value gets into the text, nor what the built-in agent makes of one: its own program says.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use agentd_base::replace::PRIVATE;
 use agentd_base::settings;
 use agentd_protocol::nearest::nearest;
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 
 use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure};
-use crate::config::{self, Config, Edit, HostEnv, edit};
+use crate::config::{self, Config, ConfigError, Edit, HostEnv, check_ours, edit};
 use crate::platform::paths::Paths;
 
 /// What `init` writes: every line of it that is no sentence is a setting, with its default.
@@ -106,8 +108,50 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
             (Edit::Replace { before, text }, format!("changed {file}"))
         }
     };
-    edit(&paths.config, &HostEnv::here(), &done).map_err(edit_failure)?;
+    let look = HostEnv::here();
+    let judge = |text: &str| judged(text, &paths.config, &look);
+    edit(&paths.config, &look, &done, &judge).map_err(edit_failure)?;
     say(&said)
+}
+
+/// What the built-in agent's program says of a text that it can't read.
+#[derive(Deserialize)]
+struct Fault {
+    line: usize,
+    what: String,
+    hint: Option<String>,
+}
+
+/// Asks the built-in agent's program whether it could read a text. Where there is none, nobody will.
+fn judged(text: &str, file: &Path, look: &HostEnv) -> Result<(), ConfigError> {
+    let Some(program) = look.exe_dir.as_ref().map(|dir| dir.join("timmy")) else {
+        return Ok(());
+    };
+    let mut command = Command::new(program);
+    command.args(["check-config", "--"]).arg(file);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let asked = command.spawn().and_then(|mut child| {
+        if let Some(mut words) = child.stdin.take() {
+            // It ends before it has read all of them only when it fails.
+            let _gone = words.write_all(text.as_bytes());
+        }
+        child.wait_with_output()
+    });
+    let fault = asked.ok().and_then(|said| {
+        let said = serde_json::from_slice::<Option<Fault>>(&said.stdout);
+        said.ok().flatten()
+    });
+    fault.map_or(Ok(()), |Fault { line, what, hint }| {
+        Err(ConfigError::Wrong {
+            file: file.to_owned(),
+            line,
+            what,
+            hint,
+        })
+    })
 }
 
 /// Prints what is in force.
@@ -191,6 +235,7 @@ fn init(file: &Path) -> Result<(), CliFailure> {
         code: UNWRITABLE,
         error: anyhow::anyhow!("can't write `{shown}`: {error}"),
     };
+    check_ours(file).map_err(super::configuration)?;
     if let Some(dir) = file.parent() {
         let mut made = DirBuilder::new();
         made.recursive(true).mode(0o700);

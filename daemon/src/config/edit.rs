@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agentd_base::replace::{PRIVATE, replace};
-use agentd_base::settings;
+use agentd_base::{settings, trusted};
 use agentd_core::pins;
 use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
@@ -96,6 +96,7 @@ pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<Strin
         file: file.to_owned(),
         source,
     };
+    check_ours(file)?;
     let target = target(file).map_err(io)?;
     // Two at once would undo each other's change.
     let _alone = lock(&target).map_err(io)?;
@@ -124,16 +125,26 @@ pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<Strin
 ///
 /// # Errors
 /// Those of `change`, and when the disk says no.
-pub(super) fn rewrite<E>(
+pub(super) fn rewrite(
     file: &Path,
-    failed: impl Fn(io::Error) -> E,
-    change: impl FnOnce() -> Result<String, E>,
-) -> Result<(), E> {
+    failed: impl Fn(io::Error) -> EditError,
+    change: impl FnOnce() -> Result<String, EditError>,
+) -> Result<(), EditError> {
+    check_ours(file)?;
     let target = target(file).map_err(&failed)?;
     // Two at once would undo each other's change.
     let _alone = lock(&target).map_err(&failed)?;
     let fresh = change()?;
     write(&target, &fresh).map_err(&failed)
+}
+
+/// May it be written? What is written is ours from then on, and trusted: nothing is taken over from
+/// somebody else, and no directory is made in the home of another.
+///
+/// # Errors
+/// As a reader says it.
+pub fn check_ours(file: &Path) -> Result<(), ConfigError> {
+    Ok(trusted::check(file)?)
 }
 
 /// The file itself: it may be a link into a collection of such files, which is to stay one.

@@ -36,11 +36,14 @@ pub enum Edit {
     },
 }
 
+/// Whether the built-in agent can read what a text says to it: the daemon doesn't know how.
+pub type Judge<'a> = &'a dyn Fn(&str) -> Result<(), ConfigError>;
+
 /// Changes the file, or leaves it as it is; a missing one is an empty one.
 ///
 /// # Errors
-/// When the result can't be read, or the disk says no.
-pub fn edit(file: &Path, look: &HostEnv, edit: &Edit) -> Result<(), EditError> {
+/// When the result can't be read, by the built-in agent either, or the disk says no.
+pub fn edit(file: &Path, look: &HostEnv, edit: &Edit, judge: Judge<'_>) -> Result<(), EditError> {
     let io = |source| EditError::Io {
         file: file.to_owned(),
         source,
@@ -50,7 +53,7 @@ pub fn edit(file: &Path, look: &HostEnv, edit: &Edit) -> Result<(), EditError> {
             file: file.to_owned(),
             source,
         })?;
-        edited(&text, file, look, edit)
+        edited(&text, file, look, edit, judge)
     })
 }
 
@@ -60,13 +63,19 @@ pub(super) fn edited(
     file: &Path,
     look: &HostEnv,
     edit: &Edit,
+    judge: Judge<'_>,
 ) -> Result<String, EditError> {
+    // What was wrong before is no fault of a change of something else.
+    let of_timmy = Config::parse(text, file, look).map(|before| before.of_timmy);
     let fits = |fresh: String| {
         let config = Config::parse(&fresh, file, look)?;
         check_default(&config, file, look).map_err(|no| {
             let hint = "`agentctl agents` lists them".to_owned();
             refused(no.to_string(), hint)
         })?;
+        if of_timmy.as_ref().ok() != Some(&config.of_timmy) {
+            judge(&fresh)?;
+        }
         Ok(fresh)
     };
     match edit {
@@ -230,7 +239,13 @@ command = [\"/bin/a\"] # its program
 ";
 
     fn after(text: &str, edit: &Edit) -> Result<String, String> {
-        let done = edited(text, "/c/config.toml".as_ref(), &HostEnv::default(), edit);
+        let done = edited(
+            text,
+            "/c/config.toml".as_ref(),
+            &HostEnv::default(),
+            edit,
+            &|_| Ok(()),
+        );
         done.map_err(|error| error.to_string())
     }
 

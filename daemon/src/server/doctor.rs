@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use agentd_protocol::doctor::Finding;
+use nix::unistd::{AccessFlags, access};
 
 use crate::config::{self, Config, Endpoints, HostEnv};
 use crate::platform::paths::{self, Paths};
@@ -127,6 +128,11 @@ fn directory(check: &str, dir: &Path, fix: bool) -> Finding {
             format!("`{shown}` is shared with other users")
         };
         let remedy = "move it away, or name another one with `AGENTD_STATE_DIR` or `AGENTD_SOCKET`";
+        return Finding::problem(check, found, remedy);
+    }
+    if let Err(error) = access(dir, AccessFlags::W_OK) {
+        let found = format!("`{shown}` can't be written: {}", error.desc());
+        let remedy = "make it writable, or name another one with `AGENTD_STATE_DIR`";
         return Finding::problem(check, found, remedy);
     }
     if mode == 0o700 {

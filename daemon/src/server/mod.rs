@@ -4,6 +4,7 @@
 pub mod alias;
 mod attach;
 pub mod boot_timer;
+mod copied;
 pub mod daemon;
 pub mod dead_instances;
 pub mod doctor;

@@ -3,13 +3,17 @@
 //! Owns when it ends: at the end of input, or when nobody reads the output, when everything asked is
 //! answered. Must not know the socket: the same core and the same store, another byte stream.
 
+use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
 use agentd_core::{Event, Served, Socket};
+use agentd_protocol::envelope::Rejected;
+use agentd_protocol::{Code, Request};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -17,9 +21,10 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use crate::config::Config;
 use crate::platform::paths::{self, Paths};
 use crate::platform::signals::{AtHangup, Stops};
-use crate::server::daemon::DaemonError;
+use crate::server::copied::Copied;
+use crate::server::daemon::{DaemonError, Unwritable};
 use crate::server::owner::Arrival;
-use crate::server::peer;
+use crate::server::peer::{self, Known};
 use crate::server::runtime::{Runtime, StartOptions};
 use crate::server::stdio;
 
@@ -35,6 +40,15 @@ pub enum AtEnd {
     Cancel,
 }
 
+/// What may be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// Anything.
+    Anything,
+    /// What is stored: it is read where it can't be written, too.
+    Stored,
+}
+
 /// Serves standard input until it ends and everything asked is answered.
 ///
 /// # Errors
@@ -44,21 +58,24 @@ pub async fn run(
     config: Config,
     reason: Option<String>,
     at_end: AtEnd,
+    asked: Asked,
 ) -> Result<(), DaemonError> {
-    paths::private_dir(&paths.state)?;
-    let options = StartOptions {
-        state_dir: paths.state,
-        socket: Some(paths.socket),
-        served: Served::OneShot { reason },
+    let options = |state: &Path| StartOptions {
+        state_dir: state.to_owned(),
+        socket: Some(paths.socket.clone()),
+        served: Served::OneShot {
+            reason: reason.clone(),
+        },
         stays: Socket::Ours,
         nested: at_end == AtEnd::Cancel,
-        config,
+        config: config.clone(),
         reload: None,
         file_limit: None,
         lock: None,
         started: Instant::now(),
     };
-    let runtime = Runtime::start(options)?;
+    // It goes when all is over.
+    let (runtime, _copied) = start(&paths.state, options, asked)?;
     let conn = ConnId(1);
     let (commands, receiver) = mpsc::channel(peer::COMMANDS);
     let arrival = Arrival {
@@ -68,7 +85,10 @@ pub async fn run(
     };
     // There is room: it is the only one.
     let _room = runtime.arrivals.try_send(arrival);
-    let config = runtime.peer_config(None);
+    let mut config = runtime.peer_config(None);
+    if asked == Asked::Stored {
+        config.facts = reading(config.facts);
+    }
     let inbox = runtime.inbox.clone();
     let lost = (at_end == AtEnd::Cancel).then(|| inbox.clone());
     let unread = CancellationToken::new();
@@ -91,6 +111,49 @@ pub async fn run(
     stdio::hang_up();
     Ok(())
 }
+
+/// Where the state can't be written, what is stored is read from a copy.
+fn start(
+    state: &Path,
+    options: impl Fn(&Path) -> StartOptions,
+    asked: Asked,
+) -> Result<(Runtime, Option<Copied>), DaemonError> {
+    let there = || {
+        paths::private_dir(state)?;
+        Ok::<_, DaemonError>(Runtime::start(options(state))?)
+    };
+    let error = match there() {
+        Ok(runtime) => return Ok((runtime, None)),
+        Err(error) => error,
+    };
+    let passes = matches!(
+        error.unwritable(),
+        Some(Unwritable::Full | Unwritable::ReadOnly)
+    );
+    if asked != Asked::Stored || !passes {
+        return Err(error);
+    }
+    // Without room for it what was wrong first is the reason.
+    let Ok(copied) = Copied::of(state) else {
+        return Err(error);
+    };
+    let runtime = Runtime::start(options(copied.dir()))?;
+    Ok((runtime, Some(copied)))
+}
+
+/// Nothing is changed that may be a copy.
+fn reading(facts: Facts) -> Facts {
+    Arc::new(move |request| {
+        if !request.kind().rules().effect.changes() {
+            return facts(request);
+        }
+        let error = "this run only reads what is stored";
+        let rejected = Rejected::new(Code::InvalidRequest, error);
+        Known::Soon(Box::pin(std::future::ready(Err(rejected))))
+    })
+}
+
+type Facts = Arc<dyn Fn(&Request) -> Known + Send + Sync>;
 
 /// Tells the owner, and ends the input, when nobody reads the output. The input may not end by itself:
 /// another process may have inherited its other end.

@@ -1,9 +1,28 @@
-//! How much room is left where the store lies.
+//! How much room is left where the store lies, and a copy where there is more.
 //!
 //! Owns when that is so little that the log may not take it: what is in the log needs as much again
 //! in the file before the log can begin anew.
 
+use std::fs;
+use std::io;
 use std::path::Path;
+
+use super::schema::{FILE, beside};
+
+/// What belongs to a store that nobody has open, by the ends of the names.
+const PARTS: [&str; 5] = ["", "-wal", ".epoch", ".mark", ".losses"];
+
+/// Copies the store of a directory that nobody has open into another one.
+pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (from.join(FILE), to.join(FILE));
+    for part in PARTS {
+        match fs::copy(beside(&from, part), beside(&to, part)) {
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {}
+            copied => drop(copied?),
+        }
+    }
+    Ok(())
+}
 
 /// Beside a log and its copy in the file, so much is left to others.
 const REST: u64 = 2 * 1024 * 1024;

@@ -48,7 +48,7 @@ mod write;
 mod writer;
 
 pub use attachments::of_job as attachments_of_job;
-pub(crate) use disk::free_bytes;
+pub(crate) use disk::{copy, free_bytes};
 pub use inspect::{check_whole, inspect};
 pub use loss::Loss;
 pub use losses::{accept_losses, losses};

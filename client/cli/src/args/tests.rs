@@ -1,7 +1,10 @@
 //! Command lines: each has an example, and each says what it can mean.
 
+use std::path::{Path, PathBuf};
+
 use super::*;
 use clap::CommandFactory;
+use clap::error::ErrorKind;
 
 #[test]
 fn help_of_every_command_has_a_working_example() {
@@ -29,7 +32,7 @@ fn help_of_every_command_and_alias_is_told() {
                 let mut words = before.to_vec();
                 words.push(name.to_owned());
                 let told = Cli::try_parse_from(&words).unwrap_err();
-                let kind = clap::error::ErrorKind::DisplayHelp;
+                let kind = ErrorKind::DisplayHelp;
                 assert_eq!(told.kind(), kind, "{words:?}: {told}");
                 let about = inner.get_about().unwrap().to_string();
                 assert!(told.to_string().starts_with(&about), "{words:?}: {told}");
@@ -246,4 +249,119 @@ fn what_can_not_be_meant_is_refused() {
     ] {
         assert!(Cli::try_parse_from(words.split(' ')).is_err(), "{words}");
     }
+}
+
+/// The Rust files below a directory, without those that are tests.
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !["tests", "target"].contains(&name) {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            found.push(path);
+        }
+    }
+}
+
+/// A command as a hint has it, with something in the places that the program fills.
+fn filled(hint: &str) -> Vec<String> {
+    let mut text = hint.replace("\\\"", "\"").replace('…', "");
+    // Words that are there or not.
+    for way in ["COMMAND", "{}collect"] {
+        text = text.replace(
+            way,
+            way.trim_matches(['{', '}'])
+                .to_lowercase()
+                .replace("command", "send")
+                .as_str(),
+        );
+    }
+    while let Some((before, after)) = text.split_once('{') {
+        let (_, after) = after.split_once('}').unwrap();
+        text = format!("{before}j1{after}");
+    }
+    let words = shlex::split(&text).unwrap_or_else(|| panic!("{hint}"));
+    let is_place = |word: &str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase());
+    let fill = |word: String| {
+        if is_place(&word) {
+            "j1".to_owned()
+        } else {
+            word
+        }
+    };
+    words.into_iter().map(fill).collect()
+}
+
+/// Would the program say that there is no such command or option? A hint may leave out the rest.
+fn is_none(words: &[String]) -> bool {
+    match Cli::try_parse_from(words) {
+        // The name of an agent there is for those who typed it always.
+        Ok(Cli {
+            command: Command::Restart(args),
+            ..
+        }) => args.workers().is_some(),
+        Ok(_) => false,
+        Err(error) => match error.kind() {
+            ErrorKind::InvalidSubcommand => words[1] != "help-all",
+            ErrorKind::UnknownArgument | ErrorKind::ArgumentConflict => true,
+            _ => false,
+        },
+    }
+}
+
+#[test]
+fn hints_name_commands_that_there_are() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    for dir in ["client", "daemon"] {
+        sources(&root.join(dir), &mut files);
+    }
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let product = text.split("\nmod tests {").next().unwrap();
+        // A literal goes on in the next line.
+        let mut lines = product.split("\\\n");
+        let mut joined = lines.next().unwrap_or_default().to_owned();
+        for line in lines {
+            joined.push_str(line.trim_start());
+        }
+        for piece in joined.split("`agentctl ").skip(1) {
+            let Some((hint, _)) = piece
+                .split_once('`')
+                .filter(|(hint, _)| !hint.contains('\n'))
+            else {
+                continue;
+            };
+            seen += 1;
+            if is_none(&filled(&format!("agentctl {hint}"))) {
+                wrong.push(format!("{}: `agentctl {hint}`", file.display()));
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} were found");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn send_of_several_words_says_to_quote_them() {
+    let told = |words: &str| {
+        let words: Vec<OsString> = words.split(' ').map(Into::into).collect();
+        let error = Cli::try_parse_from(&words).unwrap_err();
+        crate::with_tip(error, &words).to_string()
+    };
+    for words in [
+        "send hi there",
+        "run hi there you -q",
+        "send -s main hi there",
+    ] {
+        let told = told(&format!("agentctl {words}"));
+        assert!(
+            told.contains("tip: put a text of several words in quotes"),
+            "{told}"
+        );
+    }
+    assert!(!told("agentctl send hi --no-such").contains("quotes"));
+    assert!(!told("agentctl attach j1 j2").contains("quotes"));
 }

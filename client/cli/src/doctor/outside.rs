@@ -21,7 +21,7 @@ use crate::{output, status};
 use agentd_client::client::{Attended, Client, ClientError, Options};
 use agentd_client::fallback::Fallback;
 use agentd_client::health::Unwell;
-use agentd_client::oneshot;
+use agentd_client::oneshot::{self, Asks};
 use agentd_client::wire::Nothing;
 
 /// A command of the sandbox ends at once; a machine under load takes its time.
@@ -274,6 +274,7 @@ pub(super) async fn agents(socket: Option<&Path>) -> Vec<Finding> {
         fallback: Fallback::Allowed,
         name: "agentctl doctor".to_owned(),
         attended: Attended::No,
+        asks: Asks::Anything,
     };
     let mut client = match Client::connect_or_oneshot(options).await {
         Ok(client) => client,

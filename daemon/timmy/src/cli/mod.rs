@@ -9,12 +9,13 @@ mod show;
 mod status;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use agentd_terminal::output;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use serde_json::json;
 
 use crate::config::Config;
 use crate::config::edit::EditError;
@@ -24,7 +25,7 @@ use crate::config::secrets::SecretsError;
 use crate::provider::keys::{Keys, KeysError};
 
 /// The commands that this module takes.
-pub(crate) const COMMANDS: &[&str] = &["provider", "models", "completions"];
+pub(crate) const COMMANDS: &[&str] = &["provider", "models", "completions", "check-config"];
 
 #[derive(Parser, Debug)]
 #[command(version, max_term_width = 100)]
@@ -50,6 +51,12 @@ enum Command {
     Completions {
         /// Which shell
         shell: Shell,
+    },
+    /// Print as JSON what couldn't be read of a config.toml that comes by standard input, or `null`
+    #[command(hide = true)]
+    CheckConfig {
+        /// Where it is to be
+        file: PathBuf,
     },
 }
 
@@ -165,6 +172,19 @@ impl Setting {
     }
 }
 
+/// Says what can't be read of a text that is to be the file's.
+fn check_config(file: &Path) -> Result<Exit, Failed> {
+    let text = std::io::read_to_string(std::io::stdin())?;
+    let said = match Config::parse(&text, file) {
+        Err(ConfigError::Wrong {
+            line, what, hint, ..
+        }) => json!({"line": line, "what": what, "hint": hint}),
+        Ok(_) | Err(ConfigError::Io { .. } | ConfigError::Untrusted(_)) => json!(null),
+    };
+    output::out_line(&said.to_string())?;
+    Ok(Exit::Done)
+}
+
 /// Of the commands here and of `alone`, what the program takes without any.
 fn completions(shell: Shell, alone: clap::Command) -> ExitCode {
     let commands = Arguments::command();
@@ -199,12 +219,15 @@ pub(crate) fn run(words: Vec<OsString>, alone: clap::Command) -> ExitCode {
         .enable_all()
         .build();
     let ended = runtime.map_err(Failed::from).and_then(|runtime| {
+        if let Command::CheckConfig { file } = &words.command {
+            return check_config(file);
+        }
         let setting = Setting::read(called)?;
         let ended = runtime.block_on(async {
             match words.command {
                 Command::Provider { command } => provider::run(setting, command).await,
                 Command::Models { command } => models::run(setting, command).await,
-                Command::Completions { .. } => Ok(Exit::Done),
+                Command::Completions { .. } | Command::CheckConfig { .. } => Ok(Exit::Done),
             }
         });
         // A read of standard input must not keep the process.

@@ -351,6 +351,7 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
         show::json(&json!({"providers": rows}))?;
         return Ok(if answered { Exit::Done } else { Exit::Failed });
     }
+    let mut told = false;
     for (provider, models) in &answers {
         match models {
             Ok(models) => {
@@ -360,8 +361,25 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
             }
             // Nobody said that a server runs here.
             Err(_) if provider.local && list.provider.is_none() => {}
-            Err(why) => output::note(&format!("{}: {why}", provider.id)),
+            Err(why) => {
+                told = true;
+                output::note(&format!("{}: {why}", provider.id));
+            }
         }
     }
-    Ok(if answered { Exit::Done } else { Exit::Failed })
+    if answered {
+        return Ok(Exit::Done);
+    }
+    if told {
+        return Ok(Exit::Failed);
+    }
+    let (add, all) = (
+        setting.command("provider add NAME"),
+        setting.command("provider list"),
+    );
+    let error =
+        "there is nobody to ask: no provider has a key, and no server of models answers here";
+    let hint =
+        format!("{add} stores a key; {all} names the providers, and where each key is looked for");
+    Err(Failed::new(Exit::Failed, error).hint(hint))
 }

@@ -185,7 +185,7 @@ fn list(setting: &Setting, form: Form) -> Result<Exit, Failed> {
     if form.json {
         show::json(&json!({"providers": values}))?;
     } else {
-        show::table(&["PROVIDER", "KEY", "ADDRESS"], &rows)?;
+        show::fitted(&["PROVIDER", "KEY", "ADDRESS"], &rows)?;
     }
     Ok(Exit::Done)
 }

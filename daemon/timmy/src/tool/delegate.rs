@@ -11,6 +11,7 @@ use agentd_client::asked::RequestError;
 use agentd_client::client::{Attended, Client, Options};
 use agentd_client::fallback::Fallback;
 use agentd_client::jobs::JobPages;
+use agentd_client::oneshot::Asks;
 use agentd_protocol::limits::MAX_DISPATCH;
 use agentd_protocol::request::{Abort, Send, Wait};
 use agentd_protocol::rows::JobRow;
@@ -221,6 +222,7 @@ async fn connect() -> Result<Client, String> {
         fallback: Fallback::Forbidden,
         name: "timmy".to_owned(),
         attended: Attended::No,
+        asks: Asks::Anything,
     };
     let client = Client::connect_or_oneshot(options).await;
     client.map_err(|error| format!("there is no daemon to hand work to: {error}"))

@@ -1,0 +1,108 @@
+//! `config.toml` as commands write it: never what a reader would refuse.
+//!
+//! Owns files that are somebody else's too, and what only the built-in agent can read.
+
+use std::os::unix::fs::{PermissionsExt as _, chown};
+
+use nix::unistd::Uid;
+
+use crate::support::{Place, skipped};
+
+/// Every command that writes it.
+const WRITERS: &[&[&str]] = &[
+    &["config", "set", "client.start", "never"],
+    &["config", "unset", "default_agent"],
+    &["config", "edit"],
+    &["agents", "default", "timmy"],
+    &["agents", "add", "q", "--kind", "exec", "--", "/bin/cat"],
+    &["agents", "remove", "evil"],
+    &["models", "default", "ollama/x"],
+    &["webhook", "add", "https://ci.example/"],
+];
+const EVIL: &str =
+    "default_agent = \"evil\"\n[agents.evil]\nkind = \"exec\"\ncommand = [\"/bin/sh\"]\n";
+
+#[test]
+fn config_that_isnt_ours_is_never_written() {
+    let place = Place::new("");
+    // In a directory that others may look into, as a home is.
+    let dir = place.path("conf");
+    std::fs::create_dir(&dir).unwrap();
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(place.dir.path(), 0o755);
+    let file = dir.join("config.toml");
+    let refuse = |why: &str| {
+        for words in WRITERS {
+            let mut command = place.command(crate::support::AGENTCTL);
+            command.env("AGENTD_CONFIG", &file).env("EDITOR", "true");
+            command.args(*words);
+            let refused = crate::support::finish(command, b"");
+            let webhook = words[0] == "webhook" && why != "the directory";
+            let (code, wrong) = match webhook {
+                // It is another file.
+                true => (Some(0), refused.stdout.contains("isn't yours")),
+                false => (Some(78), !refused.stderr.contains("isn't yours alone")),
+            };
+            assert_eq!(
+                (refused.code, wrong),
+                (code, false),
+                "{why}: {words:?}: {refused:?}"
+            );
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), EVIL, "{words:?}");
+        }
+    };
+    std::fs::write(&file, EVIL).unwrap();
+    mode(&file, 0o666);
+    mode(&dir, 0o755);
+    refuse("its mode");
+    mode(&file, 0o600);
+    if !Uid::effective().is_root() {
+        skipped("root, who can give files away");
+        return;
+    }
+    chown(&file, Some(1234), None).unwrap();
+    refuse("its owner");
+    chown(&file, Some(0), None).unwrap();
+    chown(&dir, Some(1234), None).unwrap();
+    refuse("the directory");
+}
+
+#[test]
+fn config_that_timmy_cant_read_isnt_set() {
+    let place = Place::new("# Mine.\n");
+    let text = || std::fs::read_to_string(place.path("config.toml")).unwrap();
+    for (key, value, why) in [
+        (
+            "providers.x.price",
+            "[1,2]",
+            "`providers.x` has no `base_url`",
+        ),
+        ("models.default", "x/y", "there is no provider `x`"),
+        ("models.defalt", "ollama/y", "unknown key `defalt`"),
+        ("timmy.network", "perhaps", "expected a boolean"),
+    ] {
+        let refused = place.agentctl(&["config", "set", key, value]);
+        assert_eq!(refused.code, Some(2), "{key}: {refused:?}");
+        assert!(refused.stderr.contains(why), "{key}: {refused:?}");
+        assert_eq!(text(), "# Mine.\n", "{key}");
+    }
+    for (key, value) in [
+        ("providers.x.base_url", "http://127.0.0.1:1/v1"),
+        ("providers.x.price", "[1,2]"),
+        ("models.default", "x/y"),
+    ] {
+        let set = place.agentctl(&["config", "set", key, value]);
+        assert_eq!(set.code, Some(0), "{key}: {set:?}");
+    }
+    // What the chain needs stays, too.
+    let before = text();
+    let refused = place.agentctl(&["config", "unset", "providers.x"]);
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert_eq!(text(), before);
+    // A fault that is there already keeps nobody from another change.
+    place.configure("[models]\ndefault = \"x/y\"\n");
+    let other = place.agentctl(&["config", "set", "client.start", "never"]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+}
