@@ -87,6 +87,7 @@ impl Around {
             sessions: (0..waiting).map(session).collect(),
             jobs: (0..waiting).map(left).collect(),
             holders: Vec::new(),
+            last_seq: 0,
         };
         let gone = Event::InstanceGone {
             instance: "i".to_owned(),
