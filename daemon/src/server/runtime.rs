@@ -154,7 +154,7 @@ impl Runtime {
         let (behind, left_behind) = watch::channel(Behind::new());
         let tracker = TaskTracker::new();
         let (answers, answered) = mpsc::channel(ANSWERS);
-        let (opened, roster) = opened_and_seen(&options, &instance, answers)?;
+        let opened = open_store(&options, &instance, answers)?;
         for loss in &opened.losses {
             tracing::error!("{loss}");
         }
@@ -162,7 +162,8 @@ impl Runtime {
         if let Err(error) = adopt_orphans() {
             tracing::warn!(%error, "escaped processes of workers can't be adopted");
         }
-        let (roster, seen) = roster;
+        let secrets = Arc::new(options.config.secrets.clone());
+        let (roster, seen) = Roster::new(look(&options.config, &dir), secrets);
         let (spawner, versions) =
             spawner(&options, roster, &instance, inbox.clone(), tracker.clone());
         let settings = settings(&options, &opened, seen);
@@ -318,33 +319,6 @@ fn warn_if_remote(dir: &Path) {
             dir.display()
         );
     }
-}
-
-/// Opens the store and looks for the agents. For a one-shot, whose caller waits, both at once; a
-/// daemon would keep the memory of the second thread.
-fn opened_and_seen(
-    options: &StartOptions,
-    instance: &Instance,
-    answers: mpsc::Sender<Answers>,
-) -> Result<(Opened, (Arc<Roster>, HostSnapshot)), store::StoreError> {
-    let probe = look(&options.config, &options.state_dir);
-    let secrets = Arc::new(options.config.secrets.clone());
-    let see = || Roster::new(Arc::clone(&probe), Arc::clone(&secrets));
-    std::thread::scope(|scope| {
-        let beside = match options.served {
-            Served::Daemon => None,
-            // A machine that has no thread left takes longer.
-            Served::OneShot { .. } => std::thread::Builder::new().spawn_scoped(scope, see).ok(),
-        };
-        let opened = open_store(options, instance, answers)?;
-        let seen = match beside {
-            Some(thread) => thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            None => see(),
-        };
-        Ok((opened, seen))
-    })
 }
 
 fn open_store(
