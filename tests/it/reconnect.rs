@@ -207,6 +207,20 @@ fn reconnect_after_a_kill_the_turn_goes_on() {
     assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
 }
 
+/// What went into a pipe can't be taken back.
+#[test]
+fn reconnect_prints_the_attempt_that_counts_once() {
+    let daemon = ledger_place().start();
+    let sent = running(&daemon.place, &["send", "--retry", "auto"]);
+    let place = daemon.kill();
+    std::fs::write(place.path("gate"), "").unwrap();
+    let daemon = place.start();
+    let (code, out, err) = waited(sent);
+    assert_eq!((code, &*out), (Some(0), "onetwo\n"), "{err}");
+    assert!(err.contains("begins anew"), "{err}");
+    assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
+}
+
 /// A restart that doesn't wait for it.
 #[test]
 fn reconnect_after_restart_now_the_turn_goes_on() {

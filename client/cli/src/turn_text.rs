@@ -7,7 +7,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use agentd_protocol::line::{MessageEnd, StatusAnswer, TurnFacts};
-use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::request::{OnQuestion, Retry, Send};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{JobId, Line};
 
@@ -42,6 +42,8 @@ pub(super) struct TurnText {
     /// Do both streams end on the same screen?
     one_screen: bool,
     terminal: bool,
+    /// Is text printed as it comes?
+    streams: bool,
     text: TextView,
     spinner: Option<Spinner>,
     activity: Activity,
@@ -65,7 +67,10 @@ impl TurnText {
         } else {
             GoOn::Named
         };
+        // What went into a pipe can't be taken back, and a second attempt says all of it anew.
+        let may_begin_anew = send.is_some_and(|send| send.retry == Retry::Auto);
         Self {
+            streams: !shown.quiet && (terminal || !may_begin_anew),
             one_screen: terminal && output::err_is_terminal(),
             terminal,
             text: TextView::default(),
@@ -177,6 +182,15 @@ impl View for TurnText {
         }
         self.about_questions(line);
         match line {
+            Line::Running { attempt, .. } if *attempt > 1 => {
+                let said = match self.text.is_empty() {
+                    true => "",
+                    false => ": what was said so far doesn't count",
+                };
+                self.note(&format!("the turn was interrupted and begins anew{said}"));
+                self.text = TextView::default();
+                Ok(())
+            }
             Line::MessageStart {
                 replaces: Some(_), ..
             } if !self.text.is_empty() => {
@@ -188,7 +202,7 @@ impl View for TurnText {
                 offset,
                 text,
                 ..
-            } if !self.shown.quiet => {
+            } if self.streams => {
                 if let Some(spinner) = &mut self.spinner {
                     spinner.clear();
                 }
