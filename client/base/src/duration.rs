@@ -20,6 +20,12 @@ pub fn parse(text: &str) -> Option<Duration> {
     }
 }
 
+/// A time in that grammar, as a person would write it: `10m`, `1h 30m`.
+#[must_use]
+pub fn written(time: Duration) -> String {
+    humantime::format_duration(time).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +48,14 @@ mod tests {
         ];
         for (text, ms) in known {
             assert_eq!(parse(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+    }
+
+    #[test]
+    fn duration_that_is_written_reads_back() {
+        for (ms, text) in [(600_000, "10m"), (5_400_000, "1h 30m"), (1_500, "1s 500ms")] {
+            let time = Duration::from_millis(ms);
+            assert_eq!((&*written(time), parse(text)), (text, Some(time)));
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Config;
 use crate::adapter::Kind;
+use agentd_base::duration;
 use agentd_core::agent::Warm;
 
 /// One value.
@@ -82,8 +83,8 @@ impl Config {
                 Warm::Always(some) => some.to_string(),
             };
             add(key("warm"), warm);
-            let idle = agent.idle_timeout.as_millis();
-            add(key("idle_timeout"), quoted(&format!("{idle}ms")));
+            let idle = duration::written(agent.idle_timeout);
+            add(key("idle_timeout"), quoted(&idle));
             add(key("provider"), optional(agent.provider.as_deref()));
             add(key("model"), optional(agent.model.as_deref()));
             add(key("thinking"), optional(agent.thinking.as_deref()));

@@ -79,7 +79,9 @@ impl State {
                  to end for that",
                 known.agent
             );
-            return Err(Rejected::new(Code::Unsupported, error));
+            let hint = "`restart_worker` with the agent ends that process, and what it remembers is lost; \
+                        then the session can be renamed";
+            return Err(Rejected::new(Code::Unsupported, error).hint(hint));
         }
         Ok(())
     }
