@@ -135,7 +135,11 @@ put() {
     dir=$prefix/$(dirname "$1")
     mkdir -p "$dir"
     remove_leftovers "$dir/.agentd-new"
-    cp "$new/$1" "$dir/.agentd-new.$$"
+    cp "$new/$1" "$dir/.agentd-new.$$" || {
+        # A disk that is full needs its room back.
+        rm -f "$dir/.agentd-new.$$"
+        exit 1
+    }
     mv -f "$dir/.agentd-new.$$" "$prefix/$1"
 }
 
