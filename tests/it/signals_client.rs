@@ -48,7 +48,7 @@ fn signals_without_meaning_end_no_server() {
 }
 
 /// What this process was told to ignore, as by `nohup`, it would hand on; what it handles it doesn't.
-fn ignore_nothing() {
+pub fn ignore_nothing() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
