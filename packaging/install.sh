@@ -231,7 +231,7 @@ install() {
     if [ -n "$before" ]; then
         echo "next: agentctl service restart, if it is a service"
     else
-        echo "next: agentctl service install"
+        echo "next: agentctl service install, or agentctl start where there is no service manager"
     fi
 }
 

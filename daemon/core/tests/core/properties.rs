@@ -446,7 +446,7 @@ fn talk(
 }
 
 /// A world in which all of these happened, and whatever began has ended.
-fn settled(choices: impl IntoIterator<Item = u32>) -> World {
+pub fn settled(choices: impl IntoIterator<Item = u32>) -> World {
     settled_with(settings(), choices)
 }
 

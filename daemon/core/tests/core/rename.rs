@@ -7,6 +7,7 @@ use agentd_core::worker::{Exit, Traits, WorkerEvent};
 use agentd_protocol::rows;
 
 use crate::agents::settings;
+use crate::properties::settled;
 use crate::scenarios::{ProcessId, only, running};
 use crate::world::World;
 
@@ -26,6 +27,7 @@ impl World {
         let Some(mut row) = self.sessions.remove(session) else {
             return Ok(Written::Done);
         };
+        self.renamed.insert(to.clone(), self.last_number());
         (row.name, row.named) = (to.clone(), true);
         self.sessions.insert(to.clone(), row);
         let of_it = self.jobs.values_mut().filter(|job| job.session == session);
@@ -200,4 +202,21 @@ fn session_rename_loses_to_whoever_makes_the_name() {
     assert_eq!(world.answer(conn, 2)["code"], "session-conflict");
     assert_eq!(world.sessions["other"].agent, "keeps");
     assert_eq!(world.sessions["main"].agent, "one");
+}
+
+/// A name is subscribed to from the beginning, and while the store is read another session gets it.
+#[test]
+fn session_rename_amid_a_subscription_misses_nothing_new() {
+    settled([
+        3_156_661_735,
+        3_364_144_201,
+        411_204_758,
+        2_520_567_791,
+        1_309_043_076,
+        4_115_725_352,
+        4_005_402_884,
+        3_486_667_836,
+        3_787_293_132,
+        1_899_197_953,
+    ]);
 }

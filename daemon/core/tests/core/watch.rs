@@ -110,6 +110,11 @@ impl World {
     fn missed(&self, books: &Books, watch: &Watch, from: u64, to: u64, ours: bool) -> Vec<u64> {
         let wanted =
             |job: &JobId| watch.filter.wants(*job, &self.jobs[job]) && !books.sent.contains(job);
+        // Who asked for a session's name hears what it said under another one only if the store was
+        // read after it got this one: neither is missing.
+        let renamed = watch.filter.session.as_ref();
+        let renamed = renamed.and_then(|session| self.renamed.get(session));
+        let from = renamed.map_or(from, |last| from.max(last + 1));
         let numbers = self.log.range(from.min(to)..to);
         let wanted = numbers.filter(|(_, (job, own))| wanted(job) && (*own || !ours));
         wanted.map(|(seq, _)| *seq).collect()

@@ -100,6 +100,8 @@ pub struct World {
     pub clients: BTreeMap<ConnId, Client>,
     pub jobs: BTreeMap<JobId, StoredJob>,
     pub sessions: BTreeMap<String, SessionRow>,
+    /// The last number of all when a session got this name.
+    pub renamed: BTreeMap<String, u64>,
     pub keys: BTreeMap<String, (JobId, String)>,
     /// Who is told of which job's end.
     pub callbacks: BTreeMap<JobId, String>,
@@ -206,6 +208,7 @@ impl World {
             out_of_step: false,
             rebooted: false,
             gave_up: false,
+            renamed: BTreeMap::new(),
             prompt_store: true,
             texts_told: Vec::new(),
             answering: false,
