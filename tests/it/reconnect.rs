@@ -184,15 +184,21 @@ fn reconnect_tells_a_queued_turn_by_another_daemon() {
     assert_eq!(runs(&daemon.place), 2);
 }
 
-/// `kill -9` in the middle of a turn that may run again: no numbered line comes twice.
-#[test]
-fn reconnect_after_a_kill_the_turn_goes_on() {
+/// What was told of a turn amid which the daemon was killed, and the daemon that came next.
+fn killed_amid(args: &[&str]) -> (Daemon, (Option<i32>, String, String)) {
     let daemon = ledger_place().start();
-    let sent = running(&daemon.place, &["send", "--json", "--retry", "auto"]);
+    let sent = running(&daemon.place, args);
     let place = daemon.kill();
     std::fs::write(place.path("gate"), "").unwrap();
     let daemon = place.start();
-    let (code, out, err) = waited(sent);
+    let told = waited(sent);
+    (daemon, told)
+}
+
+/// `kill -9` in the middle of a turn that may run again: no numbered line comes twice.
+#[test]
+fn reconnect_after_a_kill_the_turn_goes_on() {
+    let (daemon, (code, out, err)) = killed_amid(&["send", "--json", "--retry", "auto"]);
     assert_eq!(code, Some(0), "{out}{err}");
     let told = kinds(&out);
     let ends = told.iter().filter(|line| line.0 == "message_end");
@@ -210,12 +216,7 @@ fn reconnect_after_a_kill_the_turn_goes_on() {
 /// What went into a pipe can't be taken back.
 #[test]
 fn reconnect_prints_the_attempt_that_counts_once() {
-    let daemon = ledger_place().start();
-    let sent = running(&daemon.place, &["send", "--retry", "auto"]);
-    let place = daemon.kill();
-    std::fs::write(place.path("gate"), "").unwrap();
-    let daemon = place.start();
-    let (code, out, err) = waited(sent);
+    let (daemon, (code, out, err)) = killed_amid(&["send", "--retry", "auto"]);
     assert_eq!((code, &*out), (Some(0), "onetwo\n"), "{err}");
     assert!(err.contains("begins anew"), "{err}");
     assert_eq!(runs(&daemon.place), 2, "two attempts of one job");

@@ -168,30 +168,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dead_instance_is_told_that_left_unseen() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let own = Instance::create(dir.path()).expect("our file");
-        let (inbox, mut events) = mpsc::channel(8);
-        let stop = CancellationToken::new();
         // It lived when the store was opened, and took its file along.
-        let watching = watch(
-            dir.path().to_owned(),
-            own.id().to_owned(),
-            Others {
-                living: BTreeSet::from(["9-9-left".to_owned()]),
-                ..Others::default()
-            },
-            watch::channel(Behind::new()).1,
-            inbox,
-            Arc::default(),
-            stop.clone(),
-        );
-        let watched = async {
-            let told = tokio::time::timeout(LOOK_EVERY * 5, events.recv()).await;
-            stop.cancel();
-            let instance = "9-9-left".to_owned();
-            assert_eq!(told, Ok(Some(Event::InstanceDied { instance })));
+        let others = Others {
+            living: BTreeSet::from(["9-9-left".to_owned()]),
+            ..Others::default()
         };
-        tokio::join!(watching, watched);
+        let (_store, nothing) = watch::channel(Behind::new());
+        assert_eq!(told(others, nothing, 2).await, ["9-9-left"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,7 +215,7 @@ mod tests {
     }
 
     /// What `watch` tells before it has looked `looks` times, all with nobody else there.
-    async fn told(behind: watch::Receiver<Behind>, looks: u32) -> Vec<String> {
+    async fn told(others: Others, behind: watch::Receiver<Behind>, looks: u32) -> Vec<String> {
         let dir = tempfile::tempdir().expect("a directory");
         let own = Instance::create(dir.path()).expect("our file");
         let (inbox, mut events) = mpsc::channel(64);
@@ -240,10 +223,7 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
-            Others {
-                dead: BTreeSet::from(["left".to_owned()]),
-                ..Others::default()
-            },
+            others,
             behind,
             inbox,
             Arc::default(),
@@ -259,6 +239,13 @@ mod tests {
             .collect()
     }
 
+    fn one_is_dead() -> Others {
+        Others {
+            dead: BTreeSet::from(["left".to_owned()]),
+            ..Others::default()
+        }
+    }
+
     fn behind(left: &str, holder: &str) -> Behind {
         Behind::from([(left.to_owned(), BTreeSet::from([holder.to_owned()]))])
     }
@@ -267,11 +254,11 @@ mod tests {
     async fn dead_holders_leftovers_are_told_until_taken() {
         let (_store, left) = watch::channel(behind("left", "never-seen"));
         assert_eq!(
-            told(left, 2).await,
+            told(one_is_dead(), left, 2).await,
             ["left", "never-seen", "left", "never-seen"]
         );
         let (_store, nothing) = watch::channel(Behind::new());
-        assert!(told(nothing, 2).await.is_empty());
+        assert!(told(one_is_dead(), nothing, 2).await.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,10 +272,7 @@ mod tests {
         let watching = watch(
             dir.path().to_owned(),
             own.id().to_owned(),
-            Others {
-                dead: BTreeSet::from(["left".to_owned()]),
-                ..Others::default()
-            },
+            one_is_dead(),
             left,
             inbox,
             Arc::default(),
