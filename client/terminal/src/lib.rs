@@ -2,7 +2,7 @@
 //!
 //! Owns the two streams and what is safe on a terminal. Must not know what is shown.
 
-mod closed;
+mod closed_stdout;
 pub mod output;
 pub mod question;
 pub mod style;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use super::closed;
+use super::closed_stdout;
 
 /// Writes to standard output at once.
 ///
@@ -39,7 +39,7 @@ fn write(parts: &[&str]) -> io::Result<()> {
 /// # Errors
 /// When it was closed before the program began.
 pub fn is_open() -> io::Result<()> {
-    match closed::was_closed() {
+    match closed_stdout::was_closed() {
         true => Err(io::Error::other("standard output is closed")),
         false => Ok(()),
     }
