@@ -88,7 +88,13 @@ impl State {
         }
         // Behind the turns: a spare must not take the room that one of them waits for.
         self.keep_warm();
+        let was_full = self.is_full();
         self.let_spares_go();
+        // One that had not begun is gone at once: its room is for whoever waits, who was looked at
+        // already.
+        if was_full && !self.is_full() {
+            self.outbox.set(Timer::Schedule, self.now.mono);
+        }
     }
 
     fn start_what_can(&mut self) {

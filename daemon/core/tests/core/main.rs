@@ -18,6 +18,7 @@ mod dispatch;
 mod fairness;
 mod flood;
 mod forms;
+mod found;
 mod held;
 mod leaks;
 mod lives;

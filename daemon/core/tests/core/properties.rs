@@ -450,7 +450,8 @@ pub fn settled(choices: impl IntoIterator<Item = u32>) -> World {
     settled_with(settings(), choices)
 }
 
-fn settled_with(settings: Settings, choices: impl IntoIterator<Item = u32>) -> World {
+/// As `settled`, with other settings.
+pub fn settled_with(settings: Settings, choices: impl IntoIterator<Item = u32>) -> World {
     let mut world = World::new(settings);
     world.portion = 50_000;
     world.prompt_store = false;
@@ -465,7 +466,7 @@ fn settled_with(settings: Settings, choices: impl IntoIterator<Item = u32>) -> W
 }
 
 /// A world in which all of these happened, and whatever was to be stored was at once.
-fn stored_at_once(choices: &[u32]) -> World {
+pub fn stored_at_once(choices: &[u32]) -> World {
     let mut world = World::new(settings());
     world.portion = 50_000;
     let mut id = 0;
@@ -534,39 +535,4 @@ fn shown_question(line: &str) -> Option<(String, String)> {
     let line: serde_json::Value = serde_json::from_str(line).unwrap();
     let question = line["question_id"].as_str()?.to_owned();
     Some((line["type"].as_str()?.to_owned(), question))
-}
-
-/// A process that takes less than the one before it that died has an older turn waiting for it to be
-/// free, and a younger one behind that.
-#[test]
-fn properties_of_a_process_that_takes_less_hold() {
-    let choices = [
-        126_144_864,
-        2_250_046_368,
-        1_826_007_854,
-        1_456_651_022,
-        1_968_207_859,
-        961_712_493,
-        177_165_255,
-        3_459_878_635,
-        281_284_835,
-        3_056_948_218,
-        701_312_681,
-        3_310_370_964,
-        2_570_961_196,
-        2_821_525_282,
-        1_959_698_241,
-        2_671_826_066,
-        1_608_815_111,
-        2_994_980_387,
-        4_136_746_031,
-        263_066_827,
-    ];
-    let _settled = settled(choices);
-}
-
-/// A session is closed while the process of its last turn leaves, and its name is used again.
-#[test]
-fn properties_of_a_name_used_again_hold() {
-    stored_at_once(&[0, 4_383_374, 189_591_470, 837_165_555, 36_430_336]);
 }

@@ -1,0 +1,83 @@
+//! Sequences that random runs once found to break something: each holds now.
+//!
+//! Owns those sequences, as short as they could be made. What a choice does is in `properties.rs`.
+
+use crate::agents::with_spares;
+use crate::properties::{settled, settled_with, stored_at_once};
+
+/// A spare that was to be started again is let go before it began, and a turn of another agent waits
+/// for its room.
+#[test]
+fn properties_of_a_dropped_spare_hold() {
+    let choices = [
+        946_354_472,
+        1_456_699_122,
+        3_536_183_372,
+        2_116_847_771,
+        2_869_976_868,
+        532_448_196,
+        2_379_882_245,
+        2_944_007_768,
+        2_162_474_821,
+        2_127_721_973,
+        2_813_557_949,
+        529_475_580,
+        1_537_236_429,
+        1_950_072_906,
+        848_234_173,
+        325_869_083,
+        1_233_063_815,
+        405_040_470,
+        286_465_662,
+        1_321_042_643,
+        3_803_071_246,
+        3_037_551_558,
+        3_160_151_769,
+        324_041_810,
+        3_859_943_710,
+        1_784_994_106,
+        1_715_685_257,
+        3_086_973_947,
+        1_630_162_233,
+        641_758_663,
+        344_470_973,
+        3_295_199_108,
+        2_064_406_117,
+    ];
+    let _settled = settled_with(with_spares(), choices);
+}
+
+/// A process that takes less than the one before it that died has an older turn waiting for it to be
+/// free, and a younger one behind that.
+#[test]
+fn properties_of_a_process_that_takes_less_hold() {
+    let choices = [
+        126_144_864,
+        2_250_046_368,
+        1_826_007_854,
+        1_456_651_022,
+        1_968_207_859,
+        961_712_493,
+        177_165_255,
+        3_459_878_635,
+        281_284_835,
+        3_056_948_218,
+        701_312_681,
+        3_310_370_964,
+        2_570_961_196,
+        2_821_525_282,
+        1_959_698_241,
+        2_671_826_066,
+        1_608_815_111,
+        2_994_980_387,
+        4_136_746_031,
+        263_066_827,
+    ];
+    let _settled = settled(choices);
+}
+
+/// A session is closed while the process of its last turn leaves, and its name is used again.
+#[test]
+fn properties_of_a_name_used_again_hold() {
+    let _stored = stored_at_once(&[0, 4_383_374, 189_591_470, 837_165_555, 36_430_336]);
+}
