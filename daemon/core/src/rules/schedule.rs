@@ -88,11 +88,8 @@ impl State {
         }
         // Behind the turns: a spare must not take the room that one of them waits for.
         self.keep_warm();
-        let was_full = self.is_full();
-        self.let_spares_go();
-        // One that had not begun is gone at once: its room is for whoever waits, who was looked at
-        // already.
-        if was_full && !self.is_full() {
+        // Turns that waited for one of them, or for its room, were looked at already.
+        if self.let_spares_go() && self.mode.starts_turns() {
             self.outbox.set(Timer::Schedule, self.now.mono);
         }
     }

@@ -209,11 +209,17 @@ impl State {
         self.pool.machine_mut().end(self.now.mono, machine);
     }
 
-    /// Ends the spares that should not be there any more.
-    pub(crate) fn let_spares_go(&mut self) {
-        for worker in self.needless_spares() {
-            self.retire(worker);
+    /// Ends the spares that should not be there any more. Were there any?
+    pub(crate) fn let_spares_go(&mut self) -> bool {
+        let needless = self.needless_spares();
+        for worker in &needless {
+            self.retire(*worker);
         }
+        self.look_at_spares();
+        !needless.is_empty()
+    }
+
+    fn look_at_spares(&mut self) {
         if self.automatic_spares().is_empty() {
             return;
         }

@@ -47,6 +47,31 @@ fn properties_of_a_dropped_spare_hold() {
     let _settled = settled_with(with_spares(), choices);
 }
 
+/// A spare is let go that a turn waits for, as it was asked whether it takes it.
+#[test]
+fn properties_of_a_spare_asked_and_dropped_hold() {
+    let choices = [
+        3_049_175_814,
+        95_370_696,
+        1_275_780_748,
+        2_161_950_660,
+        3_938_747_751,
+        4_120_559_285,
+        4_265_134_982,
+        3_508_535_195,
+        2_428_416_509,
+        2_281_864_608,
+        4_075_253_882,
+        2_917_864_115,
+        2_585_815_426,
+        311_128_177,
+        3_060_750_466,
+        636_349_996,
+        826_342_224,
+    ];
+    let _settled = settled_with(with_spares(), choices);
+}
+
 /// A process that takes less than the one before it that died has an older turn waiting for it to be
 /// free, and a younger one behind that.
 #[test]
