@@ -102,7 +102,12 @@ pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> 
         PageRoom::Full => Some(page.cursor.number()?.to_string()),
         PageRoom::Left => None,
     };
-    let line = Body::of_rows("export", "rows", &page.rows, next.as_deref());
+    let line = Body::of_rows(
+        "export",
+        "rows",
+        &page.rows,
+        next.as_deref().map(|next| ("next", next)),
+    );
     Ok(Loaded::Line(line))
 }
 

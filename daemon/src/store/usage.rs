@@ -177,7 +177,12 @@ pub(super) fn usage(
     }
     let next = last.filter(|_| full || looked_at == LOOKED_AT);
     let next = next.map(|next| format!("\"{next}\""));
-    let line = Body::of_rows("usage", "turns", &turns, next.as_deref());
+    let line = Body::of_rows(
+        "usage",
+        "turns",
+        &turns,
+        next.as_deref().map(|next| ("next", next)),
+    );
     Ok(Loaded::Line(line))
 }
 

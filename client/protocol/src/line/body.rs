@@ -53,9 +53,9 @@ impl Body {
         }
     }
 
-    /// The answer with a list whose rows are JSON objects already, and where the next page begins.
+    /// The answer with a list whose rows are JSON objects already, and one more member, in JSON too.
     #[must_use]
-    pub fn of_rows(kind: &str, list: &str, rows: &[String], next: Option<&str>) -> Self {
+    pub fn of_rows(kind: &str, list: &str, rows: &[String], more: Option<(&str, &str)>) -> Self {
         let len = rows.iter().map(|row| row.len() + 1).sum::<usize>();
         let mut json = String::with_capacity(len + 128);
         let _infallible = write!(json, r#"{{"type":"{kind}","ok":true,"{list}":["#);
@@ -67,7 +67,7 @@ impl Body {
             json.push_str(row);
         }
         json.push(']');
-        let _infallible = next.map(|next| write!(json, r#","next":{next}"#));
+        let _infallible = more.map(|(name, value)| write!(json, r#","{name}":{value}"#));
         json.push('}');
         Self::stored_event(&json)
     }

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Line, Telling};
+use agentd_protocol::line::Telling;
 use agentd_protocol::request::{Collect, Wait};
-use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Body, Code, Id, JobId, limits};
 
+use crate::effect::Progress;
 use crate::event::RequestContext;
 use crate::ids::ConnId;
 use crate::limits::COLLECT_JOBS;
@@ -264,31 +264,21 @@ impl State {
         for job in collecting.order {
             match collecting.results.remove(&job).flatten() {
                 Some((line, seq)) => {
-                    let result = result(&line, seq);
-                    let size = result.to_string().len();
-                    if size > room {
+                    let result = line.render(None, Some(seq), Telling::Replay);
+                    if result.len() > room {
                         // The next page: asked for again, it comes first.
                         pending.push(job);
                         continue;
                     }
-                    room -= size;
+                    room -= result.len();
                     results.push(result);
                 }
                 None => pending.push(job),
             }
         }
-        self.answer(
-            collecting.conn,
-            collecting.id,
-            &Line::Collect {
-                ok: true,
-                results,
-                pending,
-            },
-        );
+        let pending = crate::json::text(&pending);
+        let page = Body::of_rows("collect", "results", &results, Some(("pending", &pending)));
+        let (conn, id) = (collecting.conn, collecting.id);
+        self.send(conn, &page, id, None, Telling::First, Progress::Answered);
     }
-}
-
-fn result(line: &Body, seq: u64) -> Value {
-    crate::json::value(&line.render(None, Some(seq), Telling::Replay))
 }

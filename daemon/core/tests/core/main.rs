@@ -8,6 +8,7 @@
 
 mod agents;
 mod attachments;
+mod brief;
 mod callbacks;
 mod choice;
 mod clocks;

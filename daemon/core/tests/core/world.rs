@@ -16,9 +16,10 @@ use agentd_core::store::{Due, LeftJob, Loaded, Pins, Query, Recovered, SessionRo
 use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
+use crate::brief::{LineReader, shown};
 use crate::watch::{Books, Cursor, Filter};
 use agentd_protocol::line::Telling;
-use agentd_protocol::serde_json::{self, Value};
+use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Body, Envelope, Id, JobId, Request};
 
 /// A live process of the model.
@@ -151,6 +152,7 @@ pub struct World {
     /// Prompts that were told to fetch their attachments.
     pub attached: Vec<JobId>,
     /// Are lines of text kept?
+    line_reader: LineReader,
     pub keep_text: bool,
     /// Looks at which agents there are that were asked for and not taken.
     pub looks: u32,
@@ -213,6 +215,7 @@ impl World {
             texts_told: Vec::new(),
             answering: false,
             attached: Vec::new(),
+            line_reader: LineReader::default(),
             keep_text: true,
             portion: 256 * 1024,
             text_read: Cell::new(0),
@@ -229,19 +232,19 @@ impl World {
     pub fn event(&mut self, event: Event) {
         let mut effects = Vec::new();
         self.events += 1;
-        let shown = format!("{event:?}");
+        let shown = shown(&event);
         self.state.apply(self.now, event, &mut effects);
         self.measure(&effects);
         for effect in effects {
             if let Effect::Log(entry) = &effect {
                 let is_bug = matches!(entry.what, What::Dangling { .. });
-                assert!(!is_bug, "{} after {shown:.500}", entry.what);
+                assert!(!is_bug, "{} after {shown}", entry.what);
             }
             self.effect(effect);
         }
         // A walk over everything: not where there is very much.
         if self.jobs.len() < 200 {
-            assert_eq!(self.state.audit(), None, "after {shown:.500}");
+            assert_eq!(self.state.audit(), None, "after {shown}");
         }
         if self.prompt_store && !std::mem::replace(&mut self.answering, true) {
             while self.store_pending() > 0 {
@@ -402,7 +405,7 @@ impl World {
             "a line of {} bytes",
             line.len()
         );
-        let value: Value = serde_json::from_str(&line).unwrap();
+        let value = self.line_reader.read(&line);
         let client = self
             .clients
             .get_mut(&conn)
