@@ -35,6 +35,8 @@ pub(crate) struct Conn {
     pub(crate) lookups: VecDeque<Lookup>,
     /// Is one being looked up?
     pub(crate) looking: bool,
+    /// It was told to end, and nothing that comes later goes to it: there is a gap before that.
+    pub(crate) is_cut_off: bool,
 }
 
 impl Conn {
@@ -52,6 +54,7 @@ impl Conn {
             window: Window::default(),
             lookups: VecDeque::new(),
             looking: false,
+            is_cut_off: false,
         }
     }
 

@@ -104,11 +104,18 @@ impl Peers {
 
     /// So many bytes leave for a connection, if that is there; must a mark follow them?
     pub(crate) fn sends(&mut self, conn: ConnId, bytes: usize) -> Option<bool> {
-        let marked = self.conns.get_mut(&conn)?.window.add(bytes);
+        let known = self.conns.get_mut(&conn).filter(|conn| !conn.is_cut_off)?;
+        let marked = known.window.add(bytes);
         // Only what a mark stands for is counted: its return is how the core learns that it was
         // taken.
         self.unsent += marked.unwrap_or(0);
         Some(marked.is_some())
+    }
+
+    /// Nothing more goes to a connection; is that new?
+    pub(crate) fn cut_off(&mut self, conn: ConnId) -> bool {
+        let known = self.conns.get_mut(&conn);
+        known.is_some_and(|conn| !std::mem::replace(&mut conn.is_cut_off, true))
     }
 
     /// A reader took everything up to a mark.

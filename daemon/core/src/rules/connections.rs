@@ -40,7 +40,7 @@ impl State {
 
     /// Closes a connection without an answer: what became of its request is unknown.
     pub(crate) fn cut_off(&mut self, conn: ConnId) {
-        if self.peers.contains(conn) {
+        if self.peers.cut_off(conn) {
             self.outbox.push(Effect::Close { conn });
         }
     }

@@ -106,3 +106,56 @@ fn properties_of_a_process_that_takes_less_hold() {
 fn properties_of_a_name_used_again_hold() {
     let _stored = stored_at_once(&[0, 4_383_374, 189_591_470, 837_165_555, 36_430_336]);
 }
+
+/// A name is subscribed to, and while the store is read its session gets another one.
+#[test]
+fn properties_of_a_name_given_away_hold() {
+    let choices = [
+        700_323_271,
+        2_034_207_967,
+        2_325_515_790,
+        1_072_705_543,
+        1_220_376_814,
+        2_629_018_786,
+        2_557_258_243,
+        3_877_205_097,
+        2_892_546_733,
+        4_155_773_578,
+        452_209_968,
+        2_861_471_783,
+        3_845_462_048,
+        3_402_919_680,
+        3_123_266_506,
+    ];
+    let _settled = settled_with(with_spares(), choices);
+}
+
+/// A question can't be stored: who hears its turn is cut off, and hears nothing after the gap.
+#[test]
+fn properties_of_a_reader_cut_off_hold() {
+    let choices = [
+        185_996_448,
+        3_735_092_750,
+        2_060_208_700,
+        95_350_190,
+        947_820_508,
+        603_313_180,
+        3_602_781_148,
+        6_306_350,
+        528_821_466,
+        3_545_258_620,
+        549_593_980,
+        327_726_702,
+        1_772_030_980,
+        1_835_904_654,
+        3_334_432_224,
+        931_188_802,
+        1_267_981_479,
+        1_531_951_626,
+        2_186_462_271,
+        3_873_828_511,
+        2_617_620_340,
+        246_537_374,
+    ];
+    let _settled = settled_with(with_spares(), choices);
+}

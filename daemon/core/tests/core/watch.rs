@@ -20,8 +20,12 @@ pub struct Filter {
 
 impl Filter {
     pub fn wants(&self, job: JobId, stored: &StoredJob) -> bool {
+        self.wants_of(job, &stored.session)
+    }
+
+    fn wants_of(&self, job: JobId, named: &str) -> bool {
         let session = self.session.as_ref();
-        session.is_none_or(|session| *session == stored.session)
+        session.is_none_or(|session| session == named)
             && self.jobs.as_ref().is_none_or(|jobs| jobs.contains(&job))
     }
 }
@@ -137,8 +141,11 @@ impl World {
             "{missed:?} are missing between {seen} and {line}"
         );
         let job = job_of(line).unwrap();
+        // Or it was of that name when the store was read.
+        let named = line["session"].as_str().unwrap_or_default();
+        let filter = &watch.filter;
         assert!(
-            watch.filter.wants(job, &self.jobs[&job]),
+            filter.wants(job, &self.jobs[&job]) || filter.wants_of(job, named),
             "nobody wanted {line}"
         );
         assert!(
