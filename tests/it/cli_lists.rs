@@ -123,6 +123,10 @@ fn session_is_listed_and_read_amid_its_turn() {
         (&row["session"], &row["state"], &row["turns"]),
         (&json!("talk"), &json!("working"), &json!(1))
     );
+    let jobs = page(&daemon.agentctl(&["jobs", "--json"]))["jobs"].clone();
+    let began = jobs[0]["started_at"].as_str().expect("it runs");
+    assert!(jobs[0]["accepted_at"].as_str() <= Some(began), "{jobs:#}");
+    assert!(jobs[1]["started_at"].is_null(), "{jobs:#}");
     let turns = page(&daemon.agentctl(&["history", "talk", "--json"]))["turns"].clone();
     let texts: Vec<&Value> = (0..2)
         .map(|turn| &turns[turn]["messages"][0]["text"])

@@ -217,6 +217,8 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<rows::JobRow> {
             .map(|parent| JobId(nat(parent))),
         accepted_at: rfc3339(row.get(8)?),
         start_at: time(9)?,
+        // Whoever runs it knows.
+        started_at: None,
         finished_at: time(10)?,
         stop: None,
         code: None,

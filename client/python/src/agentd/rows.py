@@ -71,6 +71,8 @@ class Job(Row):
     parent: str | None = None
     accepted_at: datetime | None = None
     start_at: datetime | None = None
+    started_at: datetime | None = None
+    """When the turn began that runs now."""
     finished_at: datetime | None = None
     stop: str | None = None
     """Why it ended, as in ``Result``."""

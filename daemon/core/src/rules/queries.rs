@@ -19,7 +19,7 @@ use crate::peers::lookup::{Asked, Lookup};
 use crate::rules::answer;
 use crate::state::State;
 use crate::store::{BackupPlan, JobFilter, Loaded, Query};
-use crate::text::{escaped_len, head, head_and_tail};
+use crate::text::{escaped_len, head, head_and_tail, rfc3339};
 
 /// Rows of a page that names no limit.
 pub(crate) const PAGE: usize = 50;
@@ -313,7 +313,23 @@ impl State {
             }
             ended => ended,
         };
-        JobRow { state, ..row }
+        let started_at = match state {
+            JobPhase::Running => self.began_at(row.job),
+            _ => None,
+        };
+        JobRow {
+            state,
+            started_at,
+            ..row
+        }
+    }
+
+    /// When the turn of a job began, by the wall clock as it is now.
+    fn began_at(&self, job: JobId) -> Option<String> {
+        let began = self.job_here(job)?.said.started_at?;
+        let ago = self.now.mono.saturating_sub(began).as_millis();
+        let ago = i64::try_from(ago).unwrap_or(i64::MAX);
+        Some(rfc3339(self.now.wall_ms.saturating_sub(ago)))
     }
 
     fn in_motion(&self, row: SessionRow) -> SessionRow {
