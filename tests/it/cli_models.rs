@@ -238,6 +238,39 @@ fn chain_is_shown_and_corrects_a_wrong_name() {
 }
 
 #[test]
+fn models_without_a_key_say_what_to_type() {
+    let place = bare();
+    place.configure(&format!(
+        "default_agent = \"timmy\"\n{NO_SERVERS}\n[models]\ndefault = \"own/m\"\n\
+         [providers.own]\nbase_url = \"https://llm.invalid/v1\"\nkey_env = \"OWN_KEY\"\n"
+    ));
+    let add = "hint: `agentctl provider add own` stores one, or set `OWN_KEY`";
+    let status = place.agentctl(&["models", "status"]);
+    assert_eq!(status.code, Some(78), "{status:?}");
+    assert!(status.stdout.contains("no key (OWN_KEY)"), "{status:?}");
+    assert!(
+        status.stderr.contains("none of these can be asked"),
+        "{status:?}"
+    );
+    assert!(status.stderr.contains(add), "{status:?}");
+    let list = place.agentctl(&["models", "list", "own"]);
+    assert_eq!(list.code, Some(1), "{list:?}");
+    assert!(list.stderr.contains("there is no key for it"), "{list:?}");
+    assert!(list.stderr.contains(add), "{list:?}");
+}
+
+#[test]
+fn provider_list_shows_that_echo_is_there() {
+    let place = bare();
+    let listed = place.agentctl(&["provider", "list"]);
+    let echo = listed.stdout.lines().find(|line| line.starts_with("echo "));
+    let echo = echo.unwrap_or_else(|| panic!("{listed:?}"));
+    assert!(echo.contains("none needed"), "{echo}");
+    let sent = place.agentctl(&["send", "--provider", "echo", "hello"]);
+    assert_eq!(sent.stdout, "hello\n", "{sent:?}");
+}
+
+#[test]
 fn provider_of_ones_own_is_added_and_asked() {
     let model = MockModel::start();
     let place = bare();

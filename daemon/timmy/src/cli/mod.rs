@@ -22,6 +22,7 @@ use crate::config::edit::EditError;
 use crate::config::no_model::CalledAs;
 use crate::config::read::{ConfigError, Places};
 use crate::config::secrets::SecretsError;
+use crate::provider::Provider;
 use crate::provider::keys::{Keys, KeysError};
 
 /// The commands that this module takes.
@@ -164,6 +165,15 @@ impl Setting {
     /// What a variable says, in the environment or in the file `env`.
     fn lookup(&self, name: &str) -> Option<String> {
         self.keys.get(name)
+    }
+
+    /// What to do where a provider's key is missing.
+    fn how_to_store_a_key(&self, provider: &Provider) -> String {
+        let add = self.command(&format!("provider add {}", provider.id));
+        let variables = provider.key_variables.join("` or `");
+        format!(
+            "{add} stores one, or set `{variables}`, in the environment or in the file `env` beside config.toml"
+        )
     }
 
     /// A command as people type it here.

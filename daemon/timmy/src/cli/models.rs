@@ -351,6 +351,17 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
         show::json(&json!({"providers": rows}))?;
         return Ok(if answered { Exit::Done } else { Exit::Failed });
     }
+    if let (Some(_), [(provider, Err(why))]) = (&list.provider, answers.as_slice())
+        && keys::find(&provider.key_variables, &lookup).is_none()
+        && !provider.local
+    {
+        let name = &provider.id;
+        let error = format!(
+            "`{name}` could not be asked for its models, and there is no key for it: {why}"
+        );
+        let failed = Failed::new(Exit::Failed, error);
+        return Err(failed.hint(setting.how_to_store_a_key(provider)));
+    }
     let mut told = false;
     for (provider, models) in &answers {
         match models {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{Exit, Failed, Form, Setting, show};
+use crate::ECHO;
 use crate::config::ProviderConfig;
 use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::config::edit::{self, Change};
@@ -182,6 +183,20 @@ fn list(setting: &Setting, form: Form) -> Result<Exit, Failed> {
             provider.base_url.clone(),
         ]);
     }
+    // No model answers there: it tries the way to one.
+    values.push(json!({
+        "provider": ECHO,
+        "base_url": null,
+        "wire": null,
+        "local": true,
+        "key": false,
+        "key_variables": [],
+    }));
+    rows.push(vec![
+        ECHO.to_owned(),
+        "none needed".to_owned(),
+        "built in: says back what it is told".to_owned(),
+    ]);
     if form.json {
         show::json(&json!({"providers": values}))?;
     } else {

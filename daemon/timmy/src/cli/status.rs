@@ -63,8 +63,17 @@ pub(super) async fn run(setting: &Setting, form: Form) -> Result<Exit, Failed> {
             output::note(note);
         }
     }
-    let usable = rows.iter().any(|row| row["usable"] == true);
-    Ok(if usable { Exit::Done } else { Exit::Config })
+    if rows.iter().any(|row| row["usable"] == true) {
+        return Ok(Exit::Done);
+    }
+    match chosen.chain.first() {
+        Some(first) if !form.json => {
+            let error = "none of these can be asked: there is no key for any of them";
+            let failed = Failed::new(Exit::Config, error);
+            Err(failed.hint(setting.how_to_store_a_key(&first.provider)))
+        }
+        Some(_) | None => Ok(Exit::Config),
+    }
 }
 
 fn row(target: &Target, resting: Option<(Duration, Class)>) -> Value {
