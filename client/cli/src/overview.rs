@@ -109,7 +109,13 @@ pub(super) fn asked_for(words: &[OsString]) -> Option<Overview> {
             "help-all" | "--help-all" => Overview::All,
             _ => return None,
         };
-        if words.next().is_some() {
+        // Help about the list of everything is that list.
+        let is_more = |word: &OsString| word != "--help" && word != "-h";
+        let has_more = match found {
+            Overview::All => words.any(is_more),
+            Overview::Groups | Overview::Nothing => words.next().is_some(),
+        };
+        if has_more {
             return None;
         }
     }
@@ -216,7 +222,9 @@ mod tests {
         assert_eq!(asked("agentctl"), Some(Overview::Nothing));
         assert_eq!(asked("agentctl --host mac --help"), Some(Overview::Groups));
         assert_eq!(asked("agentctl help"), Some(Overview::Groups));
-        assert_eq!(asked("agentctl help-all"), Some(Overview::All));
+        for all in ["help-all", "--help-all", "help-all --help", "help-all -h"] {
+            assert_eq!(asked(&format!("agentctl {all}")), Some(Overview::All));
+        }
         let passed = |words: &str| {
             let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
             let passed = passed_on(&words)?;
@@ -237,6 +245,7 @@ mod tests {
         for other in [
             "agentctl send --help",
             "agentctl help send",
+            "agentctl help-all send",
             "agentctl status",
         ] {
             assert_eq!(asked(other), None, "{other}");
