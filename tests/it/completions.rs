@@ -9,13 +9,18 @@ use crate::support::{AGENTCTL, Daemon, Place, finish, kill, wait_for};
 
 /// What is offered behind these words, and how long it took.
 fn offered(place: &Place, shell: &str, words: &[&str]) -> (Vec<String>, Duration) {
+    offered_at(place, shell, words, "")
+}
+
+/// The same for a word that was begun.
+fn offered_at(place: &Place, shell: &str, words: &[&str], word: &str) -> (Vec<String>, Duration) {
     let mut command = place.command(AGENTCTL);
     command
         .env("_AGENTCTL_COMPLETE", shell)
         .env("_CLAP_COMPLETE_INDEX", (words.len() + 1).to_string())
         .args(["--", "agentctl"])
         .args(words)
-        .arg("");
+        .arg(word);
     let done = finish(command, b"");
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
     // Behind the word stands what it is, where the shell shows that.
@@ -47,6 +52,30 @@ fn completions_offer_the_names_of_the_daemon() {
         offers(&["--host"], "mac");
         offers(&["config", "set"], "agents.chaos.model");
         offers(&["models"], "fallbacks");
+    }
+}
+
+#[test]
+fn completions_offer_options_behind_a_dash_only() {
+    let place = Place::new(&Daemon::config(""));
+    for shell in ["bash", "zsh", "fish"] {
+        for (words, name) in [
+            (&["send", "--agent"][..], Some("chaos")),
+            (&["agents"], Some("add")),
+            (&[], Some("send")),
+            (&["sessions", "show"], None),
+            (&["status"], None),
+        ] {
+            let (found, _) = offered(&place, shell, words);
+            let options: Vec<&String> = found.iter().filter(|one| one.starts_with('-')).collect();
+            assert!(options.is_empty(), "{shell} {words:?}: {options:?}");
+            let is_there = |name: &str| found.iter().any(|one| one == name);
+            assert!(name.is_none_or(is_there), "{shell} {words:?}: {found:?}");
+        }
+        for (word, option) in [("-", "-j"), ("--", "--json"), ("--j", "--json")] {
+            let (found, _) = offered_at(&place, shell, &["status"], word);
+            assert!(found.contains(&option.to_owned()), "{shell}: {found:?}");
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use agentd_base::settings;
@@ -15,7 +16,7 @@ use agentd_protocol::{Line, RequestKind};
 use clap::{Arg, Command, CommandFactory as _};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use clap_complete::env::Shells;
+use clap_complete::env::{EnvCompleter, Shells};
 
 use super::args::{Cli, Shell};
 use super::exit::Exit;
@@ -38,15 +39,78 @@ const MOST: usize = 50;
 pub(super) fn answered(words: &[OsString]) -> Option<Exit> {
     std::env::var_os(VARIABLE)?;
     let here = std::env::current_dir().ok();
+    let builtins = Shells::builtins();
+    let shells = ["bash", "zsh", "fish"].map(|name| builtins.completer(name).map(NamesFirst));
+    let shells: Vec<&dyn EnvCompleter> = (shells.iter().flatten())
+        .map(|shell| shell as &dyn EnvCompleter)
+        .collect();
     let answering = CompleteEnv::with_factory(whole)
         .var(VARIABLE)
         .bin("agentctl")
-        .completer("agentctl");
+        .completer("agentctl")
+        .shells(Shells(&shells));
     match answering.try_complete(words.to_vec(), here.as_deref()) {
         Ok(true) => Some(Exit::Done),
         Ok(false) => None,
         // A shell shows what is printed as if it had been typed: nothing is said.
         Err(_) => Some(Exit::Failed),
+    }
+}
+
+/// A shell to which options are offered once a dash is typed, and names and commands before.
+struct NamesFirst<'a>(&'a dyn EnvCompleter);
+
+impl EnvCompleter for NamesFirst<'_> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.0.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        self.0.write_registration(var, name, bin, completer, buf)
+    }
+
+    fn write_complete(
+        &self,
+        cmd: &mut Command,
+        args: Vec<OsString>,
+        current_dir: Option<&Path>,
+        buf: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        // As the scripts of the shells say which word it is, and what stands between two offers.
+        let (index, between) = match self.name() {
+            "fish" => (None, None),
+            _ => (
+                std::env::var("_CLAP_COMPLETE_INDEX").ok(),
+                std::env::var("_CLAP_IFS").ok(),
+            ),
+        };
+        let index = index.and_then(|index| index.parse().ok());
+        let word = match index {
+            Some(index) => args.get::<usize>(index),
+            None => args.last(),
+        };
+        let has_dash = word.is_some_and(|word| word.as_encoded_bytes().starts_with(b"-"));
+        let mut offers = Vec::new();
+        self.0.write_complete(cmd, args, current_dir, &mut offers)?;
+        if has_dash {
+            return buf.write_all(&offers);
+        }
+        let between = between.unwrap_or_else(|| "\n".to_owned());
+        let offers = String::from_utf8_lossy(&offers).into_owned();
+        let names = offers.split(between.as_str());
+        let names: Vec<&str> = names.filter(|offer| !offer.starts_with('-')).collect();
+        buf.write_all(names.join(&between).as_bytes())
     }
 }
 
