@@ -27,7 +27,15 @@ fn agents_changes_keep_the_comments_of_the_file() {
     assert!(config().ends_with(
         "[agents.shout]\nkind = \"exec\"\ncommand = [\"tr\", \"a-z\", \"A-Z\"]\nenv = { A = \"b c\" }\n"
     ));
+    let file = place.path("config.toml");
+    let none = format!("no default in {}: a send names", file.display());
+    let shown = done(&["default"]);
+    assert!(shown.starts_with(&none), "{shown}");
     done(&["default", "shout"]);
+    let said = format!("`shout` is the default in {}\n", file.display());
+    assert_eq!(done(&["default"]), said);
+    let json: Value = serde_json::from_str(&done(&["default", "--json"])).unwrap();
+    assert_eq!(json["agent"], "shout", "{json}");
     assert!(
         config().starts_with(
             "# Mine, by hand.\ndefault_agent = \"shout\"\n\n[agents.echo] # the first\n"

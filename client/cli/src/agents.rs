@@ -42,7 +42,14 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
         None => list(&args, socket).await,
         Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
         Some(AgentsCommand::Remove(args)) => change(&remove_words(args), socket).await,
-        Some(AgentsCommand::Default(args)) => change(&default_words(args), socket).await,
+        Some(AgentsCommand::Default(args)) => {
+            let changes = args.name.is_some() || args.clear;
+            let words = default_words(args);
+            match changes {
+                true => change(&words, socket).await,
+                false => Ok(of_program("agents", &words)),
+            }
+        }
         Some(AgentsCommand::Restart(args)) => control::restart(args, socket).await,
         Some(AgentsCommand::Test(args)) => test(args, socket).await,
     }
@@ -92,10 +99,12 @@ fn default_words(args: DefaultAgentArgs) -> Vec<String> {
     let mut words = vec!["default".to_owned()];
     words.extend(args.json.then(|| "--json".to_owned()));
     words.extend(args.force.then(|| "--force".to_owned()));
-    match args.name {
-        Some(name) => words.extend(["--".to_owned(), name]),
-        None => words.push("--clear".to_owned()),
-    }
+    words.extend(args.clear.then(|| "--clear".to_owned()));
+    words.extend(
+        args.name
+            .into_iter()
+            .flat_map(|name| ["--".to_owned(), name]),
+    );
     words
 }
 

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 
+use agentd_base::settings;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::config::{Change, EditError, HostEnv, NewAgent, save};
+use crate::config::{Change, Config, ConfigError, EditError, HostEnv, NewAgent, save};
 use crate::platform::paths::Paths;
 
 /// What to change in `config.toml`.
@@ -18,13 +20,12 @@ pub(super) enum AgentsCommand {
     Add(AddArgs),
     /// Take an agent out of the configuration
     Remove(NameArgs),
-    /// Say who answers when nobody is named
+    /// Say who answers when nobody is named, or show who that is
     Default(DefaultArgs),
 }
 
 #[derive(Args, Debug)]
 pub(super) struct DefaultArgs {
-    #[arg(required_unless_present = "clear")]
     name: Option<String>,
     /// Nobody
     #[arg(long, alias = "unset", conflicts_with = "name")]
@@ -94,14 +95,18 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
             (Some(name.clone()), json, "removed", Change::Remove(name))
         }
         AgentsCommand::Default(DefaultArgs {
-            name, json, force, ..
+            name,
+            json,
+            force,
+            clear,
         }) => match name {
             Some(name) if force => {
                 let change = Change::DefaultAnyway(name.clone());
                 (Some(name), json, "default", change)
             }
             Some(name) => (Some(name.clone()), json, "default", Change::Default(name)),
-            None => (None, json, "default", Change::NoDefault),
+            None if clear => (None, json, "default", Change::NoDefault),
+            None => return show_default(&paths.config, json),
         },
     };
     let unusable = save(&paths.config, &HostEnv::here(), &change)?;
@@ -112,10 +117,7 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
             let file = file.to_string();
             json!({"done": done, "agent": name, "file": file, "why_not": unusable}).to_string()
         }
-        (false, "default") if name.is_none() => {
-            format!("no default in {file}: a send names its agent, or the only usable one answers")
-        }
-        (false, "default") => format!("`{named}` is the default in {file}"),
+        (false, "default") => default_is(name.as_deref(), &file),
         (false, "removed") => format!("removed `{named}` from {file}"),
         (false, _) => format!("added `{named}` to {file}"),
     };
@@ -126,4 +128,30 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
     // It is done, whoever reads it.
     let _closed = writeln!(std::io::stdout(), "{said}");
     Ok(())
+}
+
+fn default_is(name: Option<&str>, file: &impl std::fmt::Display) -> String {
+    match name {
+        Some(name) => format!("`{name}` is the default in {file}"),
+        None => {
+            format!("no default in {file}: a send names its agent, or the only usable one answers")
+        }
+    }
+}
+
+/// Says what the file says.
+fn show_default(file: &Path, json: bool) -> Result<(), EditError> {
+    let text = settings::read(file).map_err(|source| ConfigError::Io {
+        file: file.to_owned(),
+        source,
+    })?;
+    let name = Config::parse(&text, file, &HostEnv::here())?.default_agent;
+    let said = match json {
+        true => json!({"agent": name, "file": file.display().to_string()}).to_string(),
+        false => default_is(name.as_deref(), &file.display()),
+    };
+    writeln!(std::io::stdout(), "{said}").map_err(|source| EditError::Io {
+        file: "standard output".into(),
+        source,
+    })
 }

@@ -58,9 +58,10 @@ Examples:
   agentctl agents restart pi
   agentctl agents restart --session main --now")]
     Restart(RestartWorkersArgs),
-    /// Say who answers when nobody is named
+    /// Say who answers when nobody is named, or show who that is
     #[command(after_help = "\
 Examples:
+  agentctl agents default
   agentctl agents default claude
   agentctl agents default --clear
 
@@ -111,8 +112,8 @@ pub struct AgentNameArgs {
 // `agents default`.
 #[derive(Args, Clone, Debug)]
 pub struct DefaultAgentArgs {
-    /// Who
-    #[arg(value_name = "AGENT", required_unless_present = "clear")]
+    /// Who; without, show the default and the file that says so
+    #[arg(value_name = "AGENT")]
     pub name: Option<String>,
     /// Nobody
     #[arg(long, alias = "unset", conflicts_with = "name")]
