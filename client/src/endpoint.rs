@@ -133,6 +133,14 @@ impl LocalEndpoint {
         ours.then(|| u32::try_from(held.pid).ok()).flatten()
     }
 
+    /// The same, or the last one that did.
+    #[must_use]
+    pub fn last_holder(&self) -> Option<u32> {
+        let (known, _) = read(self.lock.as_deref()?)?;
+        let pid = same_socket(&known.socket, &self.path).then_some(known.pid)?;
+        u32::try_from(pid).ok()
+    }
+
     /// Connects and checks that the server is us.
     ///
     /// # Errors

@@ -80,6 +80,7 @@ mod ssh;
 mod sshd;
 mod start;
 mod stdio;
+mod stop;
 mod supervision;
 mod support;
 mod tidy;

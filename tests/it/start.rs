@@ -13,19 +13,19 @@ use crate::screen::{at_terminal, ended};
 use crate::support::{AGENTCTL, AGENTD, Daemon, Finished, Place, finish, is_alive, kill, wait_for};
 
 /// A place whose daemon, if there is one, ends with it.
-struct Started(Place);
+pub struct Started(pub Place);
 
 impl Started {
-    fn place() -> Self {
+    pub fn place() -> Self {
         Self(Place::new(&Daemon::config("")))
     }
 
-    fn agentctl(&self, words: &[&str]) -> Finished {
+    pub fn agentctl(&self, words: &[&str]) -> Finished {
         self.0.agentctl(words)
     }
 
     /// The process that has the state.
-    fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<u32> {
         let text = std::fs::read_to_string(self.0.path("state/daemon.lock")).ok()?;
         let lock: serde_json::Value = serde_json::from_str(&text).ok()?;
         let pid = u32::try_from(lock["pid"].as_u64()?).ok()?;
@@ -208,7 +208,7 @@ fn restart_that_fails_keeps_nobody_waiting() {
 }
 
 /// Processes of this place that serve.
-fn daemons(place: &Place) -> Vec<u32> {
+pub fn daemons(place: &Place) -> Vec<u32> {
     let ours = format!("AGENTD_SOCKET={}\0", place.socket().display());
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -524,47 +524,4 @@ fn config_edit_without_a_file_changes_nothing() {
     assert!(full.stderr.contains("`TMPDIR`"), "{full:?}");
     let text = std::fs::read_to_string(place.path("config.toml")).unwrap();
     assert_eq!(text, "# Mine.\n");
-}
-
-#[test]
-fn stop_ends_a_daemon_without_a_socket() {
-    let started = Started::place();
-    assert_eq!(started.agentctl(&["start"]).code, Some(0));
-    let pid = started.pid().expect("a daemon");
-    std::fs::remove_file(started.0.socket()).unwrap();
-    let again = started.agentctl(&["start"]);
-    assert_eq!(again.code, Some(69), "{again:?}");
-    let why = format!("the daemon (pid {pid}) runs, and its socket");
-    assert!(again.stderr.contains(&why), "{again:?}");
-    let asked = started.agentctl(&["collect", "j1", "--no-fallback"]);
-    assert!(asked.stderr.contains(&why), "{asked:?}");
-    let stopped = started.agentctl(&["stop"]);
-    assert_eq!(stopped.code, Some(0), "{stopped:?}");
-    assert_eq!(stopped.stdout, "the daemon has stopped\n");
-    assert!(!is_alive(pid));
-    assert_eq!(started.agentctl(&["stop"]).code, Some(69));
-}
-
-#[test]
-fn a_daemon_that_hangs_is_said_to_run() {
-    let started = Started::place();
-    assert_eq!(started.agentctl(&["start"]).code, Some(0));
-    let pid = started.pid().expect("a daemon");
-    kill(pid, Signal::SIGSTOP);
-    for words in [
-        &["stop"][..],
-        &["attach", "j1", "--no-fallback"],
-        &["collect", "j1", "--no-fallback"],
-        &["start"],
-    ] {
-        let said = started.agentctl(words);
-        assert_eq!(said.code, Some(69), "{words:?}: {said:?}");
-        let why = format!("error: the daemon (pid {pid}) was stopped (SIGSTOP)");
-        assert!(said.stderr.starts_with(&why), "{words:?}: {said:?}");
-        assert!(
-            said.stderr.contains(&format!("`kill -CONT {pid}`")),
-            "{said:?}"
-        );
-    }
-    kill(pid, Signal::SIGCONT);
 }

@@ -104,20 +104,28 @@ async fn told(
     socket: Option<&Path>,
     down: &str,
 ) -> Result<Client, Exit> {
-    let error = match connected {
-        Ok(client) => return Ok(client),
-        Err(error) => error,
-    };
-    Err(match socket.and_then(Target::of_socket) {
-        Some(Ok(target)) => tell_away(&error, &target),
-        _ => match why_silent(&error, socket).await {
+    match connected {
+        Ok(client) => Ok(client),
+        Err(error) => Err(tell_unconnected(&error, socket, down).await),
+    }
+}
+
+/// Says why there is no conversation, and what to do with the words of `down` where no daemon runs.
+pub(super) async fn tell_unconnected(
+    error: &ClientError,
+    socket: Option<&Path>,
+    down: &str,
+) -> Exit {
+    match socket.and_then(Target::of_socket) {
+        Some(Ok(target)) => tell_away(error, &target),
+        _ => match why_silent(error, socket).await {
             Some(unwell) => {
                 output::error(&unwell.to_string(), unwell.hint().as_deref());
-                exit::of_client_error(&error)
+                exit::of_client_error(error)
             }
-            None => tell_down(&error, down),
+            None => tell_down(error, down),
         },
-    })
+    }
 }
 
 /// Of a daemon of this machine that was not reached, and runs all the same.

@@ -3,6 +3,8 @@
 //! Owns that there is one afterwards, or none: the service where one is installed, else a process of
 //! its own. Must not know how a service manager is told (`service`), nor what a daemon does.
 
+mod leaving;
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -15,17 +17,18 @@ use agentd_protocol::{Line, RequestKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use self::leaving::{Absent, Leaving, STOP_DEADLINE, patience, without_socket};
 use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
 };
 use super::exit::{self, Exit};
-use super::process::Process;
 use super::{ask, config_check, control, output, service};
-use agentd_client::client::{Client, ClientError};
+use agentd_client::client::{Client, ClientError, START_IT};
 use agentd_client::endpoint::LocalEndpoint;
-use agentd_client::fallback::{Fact, Fallback, Lock};
+use agentd_client::fallback::{Fact, Lock};
 use agentd_client::oneshot;
 use agentd_client::places::Environment;
+use agentd_client::ssh::Target;
 
 /// Longer than any start with a store that need not be migrated; with one, the lock says so.
 const UP_WITHIN: Duration = Duration::from_secs(10);
@@ -33,10 +36,8 @@ const UP_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_millis(500);
 /// It is there in some 20 ms.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
-/// What running turns get when nothing is said, and a margin for the daemon to leave.
-const STOP_DEADLINE: f64 = 10.0;
+/// What running turns get when nothing is said.
 const RESTART_DEADLINE: f64 = 60.0;
-const LEAVE_MARGIN: f64 = 15.0;
 /// Standard error of a daemon in the background, in the state directory: why it did not start. Its
 /// log is beside it.
 const STDERR: &str = "agentd.stderr";
@@ -53,6 +54,16 @@ pub(super) struct NotStarted {
     pub(super) error: String,
     pub(super) hint: Option<String>,
     exit: Exit,
+    fault: Fault,
+}
+
+/// Whose doing it is that there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    /// Its own, or this machine's: the next try ends in the same way.
+    Own,
+    /// Somebody stops or restarts it meanwhile.
+    Others,
 }
 
 impl NotStarted {
@@ -68,6 +79,7 @@ impl From<io::Error> for NotStarted {
             error: format!("agentd can't be started: {error}"),
             hint: None,
             exit: Exit::Failed,
+            fault: Fault::Own,
         }
     }
 }
@@ -117,6 +129,26 @@ fn is_held(endpoint: &LocalEndpoint) -> bool {
 }
 
 async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
+    at_last(socket, tried(socket).await).await
+}
+
+/// Tries again as long as others are at it, too.
+async fn at_last(socket: Option<&Path>, first: Result<Up, NotStarted>) -> Result<Up, NotStarted> {
+    let longest = Instant::now() + UP_WITHIN;
+    let mut up = first;
+    while let Err(NotStarted {
+        fault: Fault::Others,
+        ..
+    }) = up
+        && Instant::now() < longest
+    {
+        tokio::time::sleep(LOOKS_EVERY).await;
+        up = tried(socket).await;
+    }
+    up
+}
+
+async fn tried(socket: Option<&Path>) -> Result<Up, NotStarted> {
     let endpoint = endpoint(socket);
     let nobody = match endpoint.connect().await {
         Ok(_there) => false,
@@ -141,6 +173,10 @@ async fn up(socket: Option<&Path>) -> Result<Up, NotStarted> {
                 exit: exit::of_client_error(&error),
                 hint: Some(hint.unwrap_or_else(|| usual.to_owned())),
                 error: why,
+                fault: match endpoint.lock() {
+                    Lock::Stopping | Lock::Restarting => Fault::Others,
+                    Lock::Free | Lock::Starting | Lock::Running => Fault::Own,
+                },
             })
         }
     }
@@ -168,6 +204,7 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
         error: format!("cannot start `{}`: {error}", program.display()),
         hint: Some("put `agentd` next to `agentctl`, or on `PATH`".to_owned()),
         exit: Exit::Configuration,
+        fault: Fault::Own,
     })?;
     let endpoint = endpoint(socket);
     let begun = Instant::now();
@@ -183,6 +220,8 @@ pub(super) async fn detached(socket: Option<&Path>) -> Result<Up, NotStarted> {
                             exit: exit::of_client_error(&error),
                             error: error.to_string(),
                             hint: Some("`agentctl logs` says what it did".to_owned()),
+                            // It listened: who leaves then was told to.
+                            fault: Fault::Others,
                         });
                     }
                 },
@@ -240,6 +279,7 @@ fn silent(child: &Child) -> NotStarted {
         error: format!("agentd was started (pid {pid}), and does not answer within {within} s"),
         hint: Some("`agentctl logs` says what it did, `agentctl status` how it is".to_owned()),
         exit: Exit::Unreachable,
+        fault: Fault::Own,
     }
 }
 
@@ -280,6 +320,11 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
             Some(3 | 74) => Exit::Refused,
             _ => Exit::Failed,
         },
+        fault: match code {
+            // It served, and was stopped; or another one was faster, and is gone again.
+            Some(0 | 3) => Fault::Others,
+            _ => Fault::Own,
+        },
     })
 }
 
@@ -310,6 +355,7 @@ fn stderr_file() -> Result<PathBuf, NotStarted> {
         error: "`HOME` is not set, so there is no place for the daemon's files".to_owned(),
         hint: Some("set it, or `AGENTD_STATE_DIR`".to_owned()),
         exit: Exit::Configuration,
+        fault: Fault::Own,
     })?;
     let failed = |error: io::Error| NotStarted {
         error: format!("can't use `{}`: {error}", state.display()),
@@ -320,6 +366,7 @@ fn stderr_file() -> Result<PathBuf, NotStarted> {
             _ => "make it writable, or set `AGENTD_STATE_DIR`".to_owned(),
         }),
         exit: Exit::Refused,
+        fault: Fault::Own,
     };
     let mut dir = DirBuilder::new();
     dir.recursive(true).mode(0o700);
@@ -354,18 +401,26 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     if let Some(leaving) = without_socket(&endpoint(socket)).await {
         return leaving.over_after(args.deadline).await;
     }
-    let down = "there is nothing to stop; `agentctl start` starts one";
-    let mut client = match ask::connected(socket, Fallback::Forbidden, down).await {
+    let is_away = socket.and_then(Target::of_socket).is_some();
+    let mut client = match ask::connect(socket).await {
         Ok(client) => client,
-        Err(exit) => return Ok(exit),
+        Err(error) => match Absent::of(&endpoint(socket)).filter(|_| !is_away) {
+            Some(Absent::Gone) => {
+                let place = endpoint(socket).path;
+                output::out_line(&format!("no daemon runs on {}", place.display()))?;
+                return Ok(Exit::Done);
+            }
+            // Somebody else told it.
+            Some(Absent::Leaving(leaving)) => return leaving.told_over(args.deadline).await,
+            None => return Ok(ask::tell_unconnected(&error, socket, START_IT).await),
+        },
     };
     let leaving = Leaving::of(&client, endpoint(socket));
-    let received = match client.answer(RequestKind::DaemonStop, &stop).await {
-        Ok(received) => received,
+    match client.answer(RequestKind::DaemonStop, &stop).await {
+        Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
+        Ok(received) => return Ok(ask::unexpected(&received)),
+        Err(error) if leaving.explains(&error) => return leaving.told_over(args.deadline).await,
         Err(error) => return Ok(ask::tell(&error)),
-    };
-    if !matches!(received.line, Some(Line::DaemonStop { ok: true })) {
-        return Ok(ask::unexpected(&received));
     }
     if !leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await {
         return Ok(stays());
@@ -374,9 +429,7 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         return Ok(leaving.stays());
     }
     output::out_line("the daemon has stopped")?;
-    if agentd_client::ssh::Target::of_socket(socket.unwrap_or(Path::new(""))).is_none()
-        && service::serves(&endpoint(socket).path)
-    {
+    if !is_away && service::serves(&endpoint(socket).path) {
         output::note(
             "the next command starts it again, as it is a service; `agentctl service stop` keeps \
              it stopped",
@@ -385,91 +438,10 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     Ok(Exit::Done)
 }
 
-/// A daemon that was told to leave.
-struct Leaving {
-    pid: u32,
-    endpoint: LocalEndpoint,
-    process: Option<Process>,
-}
-
-impl Leaving {
-    fn of(client: &Client, endpoint: LocalEndpoint) -> Self {
-        let pid = client.hello.pid;
-        // Of one elsewhere the number says nothing here.
-        let is_here = endpoint.holder() == Some(pid);
-        Self {
-            process: is_here.then(|| Process::of(pid)).flatten(),
-            pid,
-            endpoint,
-        }
-    }
-
-    /// Its last words are behind it: waits for its end, and says whether it came in time.
-    async fn over(&self, within: Duration) -> bool {
-        let longest = Instant::now() + within;
-        let is_there = || {
-            let lives = self.process.as_ref().is_some_and(Process::lives);
-            lives || self.endpoint.holder() == Some(self.pid)
-        };
-        while is_there() {
-            if Instant::now() > longest {
-                return false;
-            }
-            tokio::time::sleep(LOOKS_EVERY).await;
-        }
-        true
-    }
-
-    /// The same for one that a signal told, which gives what runs as long as one that is asked does.
-    async fn over_after(&self, deadline: Option<f64>) -> io::Result<Exit> {
-        if deadline.is_some_and(|deadline| deadline != STOP_DEADLINE) {
-            output::note(&format!(
-                "its socket is gone, so it was told by a signal: what runs gets {STOP_DEADLINE} s"
-            ));
-        }
-        if !self
-            .over(Duration::from_secs_f64(STOP_DEADLINE + LEAVE_MARGIN))
-            .await
-        {
-            return Ok(self.stays());
-        }
-        output::out_line("the daemon has stopped")?;
-        Ok(Exit::Done)
-    }
-
-    fn stays(&self) -> Exit {
-        let pid = self.pid;
-        output::error(
-            &format!("the daemon is stopping, and its process (pid {pid}) is still there"),
-            Some(&format!(
-                "it waits for a disk, or for something it started; `kill -9 {pid}` ends it: nothing that was accepted is lost"
-            )),
-        );
-        Exit::Hung
-    }
-}
-
-/// Tells a daemon to leave that runs and has lost its socket: by a signal, as nobody gets to it.
-async fn without_socket(endpoint: &LocalEndpoint) -> Option<Leaving> {
-    let nowhere = endpoint.connect().await.err()?.fact == Fact::NoSocket;
-    // One that starts has none yet, and one that leaves has none any more.
-    let pid = endpoint
-        .holder()
-        .filter(|_| nowhere && endpoint.lock() == Lock::Running)?;
-    let process = Process::of(pid);
-    kill(Pid::from_raw(i32::try_from(pid).ok()?), Signal::SIGTERM).ok()?;
-    Some(Leaving {
-        pid,
-        endpoint: endpoint.clone(),
-        process,
-    })
-}
-
 /// Is the conversation over in time?
 async fn leaves(mut client: Client, deadline: f64) -> bool {
-    let longest = Duration::try_from_secs_f64(deadline + LEAVE_MARGIN).unwrap_or(Duration::MAX);
     let left = async { while client.next().await.is_ok() {} };
-    tokio::time::timeout(longest, left).await.is_ok()
+    tokio::time::timeout(patience(deadline), left).await.is_ok()
 }
 
 pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -508,18 +480,18 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         return Ok(unusable.tell());
     }
     let leaving = Leaving::of(&client, endpoint.clone());
-    if let Err(exit) = asked_to_leave(client, deadline).await {
+    if let Err(exit) = asked_to_leave(client, deadline, &leaving).await {
         return Ok(exit);
     }
     // Should it be there still, its successor says so.
     let _is_gone = leaving.over(UP_WITHIN).await;
-    match detached(socket).await {
+    match at_last(socket, detached(socket).await).await {
         Ok(up) => say("agentd runs anew", &up.into_client(), &endpoint),
         Err(failed) => Ok(failed.tell()),
     }
 }
 
-async fn asked_to_leave(mut client: Client, deadline: f64) -> Result<(), Exit> {
+async fn asked_to_leave(mut client: Client, deadline: f64, leaving: &Leaving) -> Result<(), Exit> {
     let stop = DaemonStop {
         deadline: Some(deadline),
         restart: true,
@@ -527,6 +499,7 @@ async fn asked_to_leave(mut client: Client, deadline: f64) -> Result<(), Exit> {
     match client.answer(RequestKind::DaemonStop, &stop).await {
         Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
         Ok(received) => return Err(ask::unexpected(&received)),
+        Err(error) if leaving.explains(&error) => return Ok(()),
         Err(error) => return Err(ask::tell(&error)),
     }
     if leaves(client, deadline).await {
