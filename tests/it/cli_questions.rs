@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use serde_json::{Value, json};
 
 use crate::screen::{Peer, at_terminal, ended};
-use crate::support::{DEADLINE, Place};
+use crate::support::{DEADLINE, Daemon, Place};
 
 #[test]
 fn questions_are_asked_on_the_sends_terminal() {
@@ -146,4 +146,30 @@ fn questions_without_a_terminal_have_nobody_to_answer() {
         }
         assert_eq!(served.join().unwrap()["answers"], false, "{args:?}");
     }
+}
+
+#[test]
+fn restart_of_an_agent_says_what_it_waits_for() {
+    let daemon = Daemon::start();
+    let mut asking = daemon.connect();
+    let send = json!({"type": "send", "id": 1, "agent": "chaos", "text": "chaos:ask approval",
+        "on_question": "wait"});
+    asking.send(&send.to_string());
+    asking.until("question");
+    let gate = daemon.path("gate");
+    let mut busy = daemon.connect();
+    let text = format!("chaos:say x;wait-file {}", gate.display());
+    busy.send(&json!({"type": "send", "id": 1, "agent": "chaos", "text": text}).to_string());
+    busy.until("message_delta");
+    let args = ["agents", "restart", "chaos"];
+    let (mut terminal, mut child) = at_terminal(&daemon.place, &args);
+    terminal.until("note: the restart waits for j2, which runs; `agentctl attach j2` shows it");
+    terminal.until("; with `--now` it waits for no turn");
+    terminal.until("note: the restart waits for j1, which asks: ");
+    terminal.until("`agentctl answer j1-q1` answers it");
+    let answered = daemon.agentctl(&["answer", "j1-q1", "--approve"]);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    std::fs::write(gate, "").unwrap();
+    assert_eq!(ended(&mut child), (Some(0), "restarted\n".to_owned()));
+    assert_eq!(terminal.rest().matches("note: ").count(), 2);
 }

@@ -4,10 +4,11 @@
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc::sync_channel;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::screen::{Peer, at_terminal, ended};
-use crate::support::{DEADLINE, Daemon, Place};
+use crate::support::{DEADLINE, Daemon, Place, kill};
 
 #[test]
 fn terminal_spinner_says_what_a_turn_does() {
@@ -145,6 +146,50 @@ fn terminal_footer_says_how_to_go_on() {
     }
     let piped = daemon.agentctl(&["send", "--agent", "chaos", "hi"]);
     assert_eq!(piped.stderr, "");
+}
+
+#[test]
+fn terminal_footer_says_that_a_turn_was_cancelled() {
+    let daemon = Daemon::start();
+    let text = format!("chaos:wait-file {}", daemon.path("gate").display());
+    let args = ["send", "--agent", "chaos", &text];
+    let (mut terminal, mut child) = at_terminal(&daemon.place, &args);
+    terminal.until("chaos is working");
+    kill(child.0.id(), Signal::SIGINT);
+    assert_eq!(ended(&mut child).0, Some(130));
+    let seen = terminal.rest();
+    assert!(seen.contains("\u{1b}[2mcancelled j1 after "), "{seen:?}");
+    let how = ", chaos, session s1, go on: agentctl send -c \"...\"\u{1b}[0m";
+    assert!(seen.contains(how), "{seen:?}");
+    assert_eq!(seen.matches("cancelled").count(), 1, "{seen:?}");
+}
+
+#[test]
+fn terminal_attach_counts_from_the_turns_start() {
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let ago = |seconds: u64| {
+        let then = std::time::SystemTime::now() - std::time::Duration::from_secs(seconds);
+        let then = then.duration_since(std::time::UNIX_EPOCH).unwrap();
+        agentd_core::rfc3339(i64::try_from(then.as_millis()).unwrap())
+    };
+    let row = json!({"job": "j1", "session": "s", "agent": "pi", "state": "running", "attempt": 1,
+        "preview": "", "accepted_at": ago(9 * 3600), "started_at": ago(2 * 3600 + 60)});
+    let (seen, next) = sync_channel::<()>(1);
+    let served = std::thread::spawn(move || {
+        let (mut peer, _) = Peer::accept(&listener);
+        let asked = peer.request();
+        peer.say(json!({"type": "jobs", "id": asked["id"], "ok": true, "jobs": [row]}));
+        let id = peer.next()["id"].clone();
+        peer.say(json!({"type": "running", "id": id, "job": "j1", "attempt": 1}));
+        next.recv_timeout(DEADLINE).unwrap();
+        peer.end(&id);
+    });
+    let (mut terminal, mut child) = at_terminal(&place, &["attach", "j1"]);
+    terminal.until("is working, 2 h ");
+    seen.send(()).unwrap();
+    served.join().unwrap();
+    assert_eq!(ended(&mut child), (Some(0), "done\n".to_owned()));
 }
 
 #[test]

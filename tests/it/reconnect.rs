@@ -222,6 +222,28 @@ fn reconnect_prints_the_attempt_that_counts_once() {
     assert_eq!(runs(&daemon.place), 2, "two attempts of one job");
 }
 
+#[test]
+fn reconnect_names_what_a_kill_interrupted() {
+    let (daemon, (code, out, err)) = killed_amid(&["send"]);
+    assert_eq!(code, Some(1), "{out}{err}");
+    assert!(
+        err.contains("error: agentd died while the turn ran"),
+        "{err}"
+    );
+    let hint = "hint: it is j1: `agentctl retry j1` sends it again, `agentctl history --job j1 --full` \
+                shows what it did\n";
+    assert!(err.contains(hint), "{err}");
+    let shown = daemon.agentctl(&["history", "--job", "j1", "--full"]);
+    assert!(shown.stdout.contains("one"), "{shown:?}");
+    let again = daemon.agentctl(&["retry", "j1"]);
+    assert_eq!(
+        (again.code, &*again.stdout),
+        (Some(0), "onetwo\n"),
+        "{again:?}"
+    );
+    assert_eq!(runs(&daemon.place), 2);
+}
+
 /// A restart that doesn't wait for it.
 #[test]
 fn reconnect_after_restart_now_the_turn_goes_on() {
@@ -252,18 +274,39 @@ fn reconnect_gives_up_when_nobody_comes() {
     assert_eq!(code, Some(75), "{out}{err}");
     assert!(err.contains("its outcome is unknown"), "{err}");
     assert!(err.contains("--idempotency-key mine"), "{err}");
-    let hint =
-        "hint: it is j1: `agentctl jobs j1` says what is known of it, `agentctl attach j1` goes on";
+    let hint = "hint: it is j1: `agentctl jobs j1` says what is known of it, `agentctl retry j1` \
+                sends it again if it was interrupted";
     assert!(err.contains(hint), "{err}");
     // It waited for a next one: at least the patience with a silent daemon.
     assert!(begun.elapsed() >= Duration::from_secs(2));
     assert_eq!(runs(&place), 1, "no one-shot ran what had left");
-    // Both commands are true.
+    // Both commands are true, without a daemon, too.
     let known = place.agentctl(&["jobs", "j1"]);
     assert!(known.stdout.starts_with("j1 "), "{known:?}");
+    std::fs::write(place.path("gate"), "").unwrap();
+    let again = place.agentctl(&["retry", "j1"]);
+    assert_eq!(again.stdout, "onetwo\n", "{again:?}");
     let daemon = place.start();
     let attached = daemon.agentctl(&["attach", "j1"]);
     assert!(attached.stderr.contains("agentd died"), "{attached:?}");
+}
+
+#[test]
+fn reconnect_gives_up_on_a_turn_that_waits() {
+    let daemon = ledger_place().start();
+    daemon.ask(r#"{"type":"drain","deadline":0}"#);
+    let sent = beside(&daemon.place, &["send", "chaos: ledger; say done"]);
+    daemon.until("it is accepted", |status| {
+        (status["rpc"]["queued"] == 1).then_some(())
+    });
+    let place = daemon.kill();
+    let (code, out, err) = waited(sent);
+    assert_eq!(code, Some(75), "{out}{err}");
+    let hint = "`agentctl attach j1` goes on with it once a daemon runs";
+    assert!(err.contains(hint), "{err}");
+    let daemon = place.start();
+    let attached = daemon.agentctl(&["attach", "j1"]);
+    assert_eq!(attached.stdout, "done\n", "{attached:?}");
 }
 
 #[test]

@@ -36,10 +36,15 @@ impl Peer {
         (peer, hello)
     }
 
+    /// The next request, whatever it is.
+    pub fn request(&mut self) -> Value {
+        let line = self.lines.next().expect("a request").unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
     pub fn next(&mut self) -> Value {
         loop {
-            let line = self.lines.next().expect("a request").unwrap();
-            let request: Value = serde_json::from_str(&line).unwrap();
+            let request = self.request();
             // Asked now and then while a turn waits; nobody has to answer.
             if request["type"] != "jobs" && request["type"] != "status" {
                 return request;

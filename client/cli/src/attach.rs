@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::JobId;
-use agentd_protocol::request::{Send, Wait};
+use agentd_protocol::request::{Send, Wait, unix_ms};
 use agentd_protocol::rows::{JobRow, TurnRow};
 use agentd_protocol::work::{JobPhase, Jobs};
 
@@ -20,7 +20,7 @@ use super::send::{self, JsonView, OwnTurn};
 use super::terminal::Asker;
 use super::turn::{self, Interrupted, TurnOutcome, View};
 use super::turn_text::TurnText;
-use super::{ask, output, whole};
+use super::{ask, output, value, whole};
 use agentd_client::client::{Client, START_IT};
 use agentd_client::fallback::Fallback;
 use agentd_client::key;
@@ -61,7 +61,8 @@ async fn show(
         if client.is_alone() {
             return Ok(ask::needs_daemon(&client, &format!("{job} has")));
         }
-        let outcome = turn::follow(client, job, view, asker).await?;
+        let since = (job, running_for(row, value::now_ms()));
+        let outcome = turn::follow(client, since, view, asker).await?;
         return Ok(outcome::conclude(&outcome, again));
     }
     let jobs = [job];
@@ -88,6 +89,14 @@ async fn show(
     view.over();
     let outcome = TurnOutcome::Final(Box::new(last), Interrupted::No);
     Ok(outcome::conclude(&outcome, again))
+}
+
+/// How long it has run, or waits.
+fn running_for(row: &JobRow, now: i64) -> Duration {
+    let since = row.started_at.as_ref().unwrap_or(&row.accepted_at);
+    let since = unix_ms(since).unwrap_or(now);
+    // Clocks of two machines may differ.
+    Duration::from_millis(u64::try_from(now.saturating_sub(since)).unwrap_or(0))
 }
 
 /// The job of this name, or that of a session: the turn that runs, else the last one.

@@ -3,22 +3,28 @@
 //! Owns the exit code of an answer. Must not know how an answer looks (`render`). None
 //! falls back: only a daemon can answer them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::request::{Abort, Drain, RestartWorker, Wait};
-use agentd_protocol::work::Jobs;
+use agentd_protocol::work::{JobPhase, Jobs};
 use agentd_protocol::{Code, Line, RequestKind};
 
 use super::args::{AbortArgs, DeadlineArgs, RestartWorkersArgs};
 use super::exit::Exit;
 use super::value::JobOrSession;
-use super::{ask, output};
+use super::{ask, outcome, output, render};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::fallback::Fallback;
 use agentd_client::wire::Nothing;
+
+/// Whoever waits for longer wants to know why.
+const QUIET_FOR: Duration = Duration::from_secs(1);
+/// Turns that are named: more would hide what they ask.
+const NAMED: usize = 5;
 
 pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let (job, session) = match args.what {
@@ -101,8 +107,71 @@ pub(super) async fn restart(args: RestartWorkersArgs, socket: Option<&Path>) -> 
         now: args.now,
     };
     let down = "there is nothing to restart: without a daemon each turn starts its agent anew";
-    let asked = ask::change_or(down, socket, RequestKind::RestartWorker, &fields).await;
+    let asking = ask::change_or(down, socket, RequestKind::RestartWorker, &fields);
+    tokio::pin!(asking);
+    let mut told = BTreeSet::new();
+    let asked = loop {
+        tokio::select! {
+            asked = &mut asking => break asked,
+            () = tokio::time::sleep(QUIET_FOR) => {}
+        }
+        if !fields.now {
+            tokio::select! {
+                asked = &mut asking => break asked,
+                () = tell_what_keeps_it(socket, &fields, &mut told) => {}
+            }
+        }
+    };
     ask::done(asked, "restarted")
+}
+
+/// Which turns a restart waits for, and how to shorten that: each of them once.
+async fn tell_what_keeps_it(
+    socket: Option<&Path>,
+    restart: &RestartWorker,
+    told: &mut BTreeSet<String>,
+) {
+    let running = Jobs {
+        agent: restart.agent.clone(),
+        session: restart.session.clone(),
+        state: Some(JobPhase::Running),
+        limit: Some(NAMED),
+        ..Jobs::default()
+    };
+    // Who can't be asked now is asked again.
+    let Ok(mut client) = ask::connect(socket).await else {
+        return;
+    };
+    let questions = client.questions(restart.session.as_deref()).await;
+    let questions = questions.map(|reply| reply.value).unwrap_or_default();
+    let there = outcome::which_daemon();
+    for row in client.jobs(running).await.unwrap_or_default() {
+        let job = row.job;
+        let question = questions.iter().find(|question| question.job == job);
+        let (name, why) = match question {
+            Some(question) => {
+                let id = &question.question_id;
+                let title = render::preview(&question.title);
+                (
+                    id.clone(),
+                    format!("{job}, which asks: {title}; `agentctl{there} answer {id}` answers it"),
+                )
+            }
+            None => (
+                job.to_string(),
+                format!("{job}, which runs; `agentctl{there} attach {job}` shows it"),
+            ),
+        };
+        let is_first = told.is_empty();
+        if told.insert(name) {
+            let now = match is_first {
+                true => "; with `--now` it waits for no turn",
+                false => "",
+            };
+            output::note(&format!("the restart waits for {why}{now}"));
+        }
+    }
+    client.close().await;
 }
 
 pub(super) async fn drain(args: DeadlineArgs, socket: Option<&Path>) -> io::Result<Exit> {

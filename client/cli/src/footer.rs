@@ -19,13 +19,29 @@ pub(super) enum GoOn {
     Named,
 }
 
+/// How the turn came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// With an answer.
+    Answered,
+    /// Somebody ended it.
+    Cancelled,
+}
+
 /// One row: what is known of the turn, and the command that goes on. The name of another machine
 /// is part of that.
-pub(super) fn footer(turn: &TurnFacts, go_on: GoOn, host: Option<&str>) -> String {
+pub(super) fn footer(turn: &TurnFacts, end: End, go_on: GoOn, host: Option<&str>) -> String {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(turn.agent.clone());
     parts.extend(turn.model.clone());
-    parts.push(span(Duration::from_millis(turn.duration_ms)));
+    let took = span(Duration::from_millis(turn.duration_ms));
+    match end {
+        End::Answered => parts.push(took),
+        End::Cancelled => {
+            let name = turn.job.map_or_else(String::new, |job| format!(" {job}"));
+            parts.insert(0, format!("cancelled{name} after {took}"));
+        }
+    }
     parts.extend(cost(&turn.cost));
     let mut command = "agentctl".to_owned();
     if let Some(host) = host {
@@ -69,7 +85,7 @@ mod tests {
             ..TurnFacts::default()
         };
         assert_eq!(
-            footer(&turn, GoOn::Here, None),
+            footer(&turn, End::Answered, GoOn::Here, None),
             "pi, 12 s, session s41, go on: agentctl send -c \"...\""
         );
         turn.model = Some("large\x1b".to_owned());
@@ -79,9 +95,24 @@ mod tests {
             source: None,
         };
         assert_eq!(
-            footer(&turn, GoOn::Named, Some("mac")),
+            footer(&turn, End::Answered, GoOn::Named, Some("mac")),
             "pi, large\\u{1b}, 12 s, about $0.03, session s41, \
              go on: agentctl --host mac send -s s41 \"...\""
+        );
+    }
+
+    #[test]
+    fn footer_says_that_a_turn_was_cancelled() {
+        let turn = TurnFacts {
+            job: Some(agentd_protocol::JobId(7)),
+            session: Some("s41".to_owned()),
+            agent: Some("pi".to_owned()),
+            duration_ms: 2_000,
+            ..TurnFacts::default()
+        };
+        assert_eq!(
+            footer(&turn, End::Cancelled, GoOn::Here, None),
+            "cancelled j7 after 2 s, pi, session s41, go on: agentctl send -c \"...\""
         );
     }
 

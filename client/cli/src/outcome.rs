@@ -5,12 +5,12 @@
 use std::borrow::Cow;
 use std::io;
 
-use agentd_protocol::line::Stop;
+use agentd_protocol::line::{ErrorLine, Stop};
 use agentd_protocol::request::Send;
-use agentd_protocol::{JobId, Line};
+use agentd_protocol::{Code, JobId, Line};
 
 use super::exit::{self, Exit};
-use super::turn::{Interrupted, TurnOutcome};
+use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
 use super::{output, wording};
 use agentd_client::client::ClientError;
 use agentd_client::wire::Received;
@@ -28,7 +28,7 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
             let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
             let said = match &received.line {
                 Some(Line::Error(error)) => {
-                    let hint = wording::hint(error);
+                    let hint = wording::hint(error).or_else(|| again.after(error));
                     output::error(&again.named(&error.error), hint.as_deref());
                     true
                 }
@@ -44,7 +44,7 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
                 }
             };
             if exit == Exit::Unknown {
-                output::err(&again.hint(job_of(received)));
+                output::err(&again.hint(turn_of(received)));
             }
             match interrupted {
                 Interrupted::Yes => Exit::Interrupted,
@@ -56,23 +56,25 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
                 }
             }
         }
-        TurnOutcome::Failed(error, job) => {
+        TurnOutcome::Failed(error, turn) => {
             tell_client_error(error);
             let exit = exit::of_client_error(error);
             if exit == Exit::Unknown {
-                output::err(&again.hint(*job));
+                output::err(&again.hint(*turn));
             }
             exit
         }
     }
 }
 
-/// The job that a final line is of.
-fn job_of(received: &Received) -> Option<JobId> {
-    match &received.line {
-        Some(Line::Error(error)) => error.turn.as_ref()?.job,
-        _ => None,
-    }
+/// The turn that a final line without its outcome is of.
+fn turn_of(received: &Received) -> Option<AcceptedTurn> {
+    let job = match &received.line {
+        Some(Line::Error(error)) => error.turn.as_ref()?.job?,
+        _ => return None,
+    };
+    let fate = Fate::GoesOn;
+    Some(AcceptedTurn { job, fate })
 }
 
 /// The answer is kept, whoever could not be told.
@@ -111,15 +113,28 @@ pub(super) enum Again<'a> {
 
 impl Again<'_> {
     /// What to do, about the job if its number is known.
-    fn hint(self, job: Option<JobId>) -> String {
+    fn hint(self, turn: Option<AcceptedTurn>) -> String {
         let words = words();
-        let (job, send) = match self {
-            Self::Job(job) => return job_hint(&words, job),
-            Self::Send(send) => (job, send),
+        let (turn, send) = match self {
+            Self::Job(job) => {
+                let fate = Fate::GoesOn;
+                return turn_hint(&words, AcceptedTurn { job, fate });
+            }
+            Self::Send(send) => (turn, send),
         };
-        let about = job.map_or_else(String::new, |job| job_hint(&words, job));
+        let about = turn.map_or_else(String::new, |turn| turn_hint(&words, turn));
         let key = send.idempotency_key.as_deref().unwrap_or_default();
         about + &retry_hint(SENDING, KEY_OPTION, key, send.session.as_deref())
+    }
+
+    /// What to do about a turn that ended with its daemon.
+    fn after(self, error: &ErrorLine) -> Option<String> {
+        let job = error.turn.as_ref()?.job?;
+        let is_whole = match self {
+            Self::Send(send) => send.attachments.is_empty(),
+            Self::Job(_) => true,
+        };
+        (error.code == Code::Interrupted).then(|| interrupted_hint(&words(), job, is_whole))
     }
 
     /// The daemon counts attachments; who sent them knows their files.
@@ -170,13 +185,35 @@ fn words() -> Vec<String> {
         .collect()
 }
 
-/// How somebody hears of a job that was accepted: from the store, or from the daemon that comes next.
-fn job_hint(words: &[String], job: JobId) -> String {
+/// How somebody hears of a turn that was accepted: from the store, or from the daemon that comes
+/// next.
+fn turn_hint(words: &[String], turn: AcceptedTurn) -> String {
+    let (there, job) = (daemon_of(words), turn.job);
+    let next = match turn.fate {
+        Fate::DiedWithDaemon => {
+            format!("`agentctl{there} retry {job}` sends it again if it was interrupted")
+        }
+        Fate::GoesOn => {
+            format!("`agentctl{there} attach {job}` goes on with it once a daemon runs")
+        }
+    };
+    format!("hint: it is {job}: `agentctl{there} jobs {job}` says what is known of it, {next}\n")
+}
+
+/// What somebody does about a turn that was cut short. One with attachments isn't sent again from
+/// the store.
+fn interrupted_hint(words: &[String], job: JobId, is_whole: bool) -> String {
     let there = daemon_of(words);
-    format!(
-        "hint: it is {job}: `agentctl{there} jobs {job}` says what is known of it, \
-         `agentctl{there} attach {job}` goes on with it once a daemon runs\n"
-    )
+    let again = match is_whole {
+        true => format!("`agentctl{there} retry {job}` sends it again, "),
+        false => String::new(),
+    };
+    format!("it is {job}: {again}`agentctl{there} history --job {job} --full` shows what it did")
+}
+
+/// The options of this command that say which daemon, to stand behind `agentctl`.
+pub(super) fn which_daemon() -> String {
+    daemon_of(&words())
 }
 
 /// The options that say which daemon, as they were typed.
@@ -273,7 +310,14 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let of = |typed: &[&str]| -> String {
             let typed: Vec<String> = words(typed);
-            job_hint(&typed, JobId(4))
+            let fate = Fate::GoesOn;
+            turn_hint(
+                &typed,
+                AcceptedTurn {
+                    job: JobId(4),
+                    fate,
+                },
+            )
         };
         assert_eq!(
             of(&["agentctl", "send", "hi"]),

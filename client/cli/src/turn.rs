@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::line::{StatusAnswer, Stop};
-use agentd_protocol::request::{Abort, Send, Subscribe};
+use agentd_protocol::request::{Abort, Retry, Send, Subscribe};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,7 +20,7 @@ use super::{output, whole};
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Attended, Client, ClientError, Options, Server};
 use agentd_client::connection::LostError;
-use agentd_client::fallback::Fallback;
+use agentd_client::fallback::{Fallback, Lock};
 use agentd_client::oneshot::Asks;
 use agentd_client::wire::Received;
 
@@ -49,6 +49,10 @@ pub(super) trait View {
     fn lost(&mut self) {}
     /// The turn was asked to end.
     fn cancelling(&mut self) {}
+    /// So it has ended.
+    fn cancelled(&mut self, name: &str) {
+        self.note(&format!("cancelled {name}"));
+    }
     /// A word about the turn.
     fn note(&mut self, text: &str) {
         output::note(text);
@@ -73,9 +77,25 @@ pub(super) enum TurnOutcome {
     /// Asked twice to end: we left, the turn may still be ending.
     Left,
     /// Nobody could take it, or its end isn't known; its number is, once it was accepted.
-    Failed(ClientError, Option<JobId>),
+    Failed(ClientError, Option<AcceptedTurn>),
     /// What it said could not be written.
     Unwritten(io::Error, Option<JobId>),
+}
+
+/// A turn that was accepted, and whose end isn't known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AcceptedTurn {
+    pub(super) job: JobId,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of such a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It ran, and isn't run again by itself: with its daemon it has ended.
+    DiedWithDaemon,
+    /// It may go on, or wait for the daemon that comes next.
+    GoesOn,
 }
 
 /// Did a signal ask for its end?
@@ -135,22 +155,23 @@ pub(super) async fn run(
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
-    shown(client, Asked::Send(send), view, asker).await
+    shown(client, (Asked::Send(send), Duration::ZERO), view, asker).await
 }
 
-/// Shows a turn that was sent before, from its beginning to its end. Ctrl-C leaves it running.
+/// Shows a turn that was sent before, and began so long ago, from its beginning to its end. Ctrl-C
+/// leaves it running.
 pub(super) async fn follow(
     client: Client,
-    job: JobId,
+    (job, since): (JobId, Duration),
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
-    shown(client, Asked::Job(job), view, asker).await
+    shown(client, (Asked::Job(job), since), view, asker).await
 }
 
 async fn shown(
     client: Client,
-    asked: Asked<'_>,
+    (asked, since): (Asked<'_>, Duration),
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
@@ -163,7 +184,8 @@ async fn shown(
         asker,
         stops,
         abort: Interrupted::No,
-        begun,
+        // A machine that was started after it knows no such time.
+        begun: begun.checked_sub(since).unwrap_or(begun),
         ticks: ticks(begun),
         heard: Heard::default(),
         waiting: Waiting::default(),
@@ -171,6 +193,7 @@ async fn shown(
             Asked::Send(_) => None,
             Asked::Job(job) => Some(job),
         },
+        has_run: false,
     };
     let outcome = running.until_its_end().await;
     running.view.over();
@@ -200,6 +223,7 @@ struct Running<'a, V> {
     heard: Heard,
     waiting: Waiting,
     job: Option<JobId>,
+    has_run: bool,
 }
 
 impl<V: View> Running<'_, V> {
@@ -211,7 +235,7 @@ impl<V: View> Running<'_, V> {
             let (id, first) = match self.first(lost).await {
                 Ok(Some(first)) => first,
                 Ok(None) => return Ok(TurnOutcome::Left),
-                Err(error) => return Ok(TurnOutcome::Failed(error, self.job)),
+                Err(error) => return Ok(TurnOutcome::Failed(error, self.accepted())),
             };
             // A daemon that was stopping may have been followed by a run without one, and whoever
             // reads has to know that.
@@ -230,7 +254,8 @@ impl<V: View> Running<'_, V> {
                     lost = Some(why);
                 }
                 ConversationEnd::Lost(why) => {
-                    return Ok(TurnOutcome::Failed(ClientError::Unknown(why), self.job));
+                    let error = ClientError::Unknown(why);
+                    return Ok(TurnOutcome::Failed(error, self.accepted()));
                 }
             }
         }
@@ -276,6 +301,7 @@ impl<V: View> Running<'_, V> {
         let mut received = first;
         loop {
             let is_its = received.answers(id);
+            self.has_run |= is_its && is_running(&received);
             if is_its && self.heard.is_about_asking(&self.client, &received) {
                 return Ok(ConversationEnd::Lost(LostError::Ended));
             }
@@ -351,6 +377,24 @@ impl<V: View> Running<'_, V> {
         }
     }
 
+    /// What is known of a turn whose end isn't.
+    fn accepted(&self) -> Option<AcceptedTurn> {
+        let runs_again = match self.asked {
+            Asked::Send(send) => send.retry == Retry::Auto,
+            // Nobody here knows what was asked.
+            Asked::Job(_) => true,
+        };
+        let is_gone = match self.client.server() {
+            Server::Daemon(endpoint) => endpoint.lock() == Lock::Free,
+            Server::OneShot(_) | Server::Remote(_) => false,
+        };
+        let fate = match self.has_run && is_gone && !runs_again {
+            true => Fate::DiedWithDaemon,
+            false => Fate::GoesOn,
+        };
+        self.job.map(|job| AcceptedTurn { job, fate })
+    }
+
     fn name(&self) -> String {
         self.job
             .map_or_else(|| "the turn".to_owned(), |job| job.to_string())
@@ -370,7 +414,8 @@ impl<V: View> Running<'_, V> {
             (Asked::Send(_), TurnOutcome::Final(received, Interrupted::Yes)) => {
                 match &received.line {
                     Some(Line::MessageEnd(end)) if end.stop == Stop::Cancelled => {
-                        format!("cancelled {name}")
+                        self.view.cancelled(&name);
+                        return;
                     }
                     Some(Line::MessageEnd(_)) => format!("{name} had ended already"),
                     // It says itself what became of it.
@@ -489,6 +534,14 @@ async fn ask_abort(client: &mut Client, job: Option<JobId>) {
     };
     // A connection that is gone shows when it is read next.
     let _gone: Result<u64, LostError> = client.request("abort", &abort).await;
+}
+
+fn is_running(received: &Received) -> bool {
+    match &received.line {
+        Some(Line::Accepted(accepted)) => accepted.running,
+        Some(Line::Running { .. }) => true,
+        _ => false,
+    }
 }
 
 fn job_of(received: &Received) -> Option<JobId> {

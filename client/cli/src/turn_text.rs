@@ -6,7 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::line::{MessageEnd, StatusAnswer, TurnFacts};
+use agentd_protocol::line::{MessageEnd, StatusAnswer, Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Retry, Send};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{JobId, Line};
@@ -53,6 +53,8 @@ pub(super) struct TurnText {
     go_on: GoOn,
     shown: Shown,
     begun: Instant,
+    /// Was it told in the row below the answer?
+    says_cancelled: bool,
 }
 
 impl TurnText {
@@ -81,6 +83,7 @@ impl TurnText {
             go_on,
             shown,
             begun: Instant::now(),
+            says_cancelled: false,
         }
     }
 
@@ -131,7 +134,12 @@ impl TurnText {
             self.note(&format!("the model refused: {refusal}"));
         }
         if output::err_is_terminal() && !self.shown.quiet {
-            let row = footer::footer(turn, self.go_on, self.shown.host.as_deref());
+            let how = match end.stop {
+                Stop::Cancelled => footer::End::Cancelled,
+                _ => footer::End::Answered,
+            };
+            self.says_cancelled = how == footer::End::Cancelled;
+            let row = footer::footer(turn, how, self.go_on, self.shown.host.as_deref());
             let plain = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
             let (dim, end) = if plain { ("", "") } else { DIM };
             output::err(&format!("{dim}{row}{end}\n"));
@@ -211,7 +219,10 @@ impl View for TurnText {
             }
             Line::MessageEnd(end) => {
                 self.ended(end)?;
-                self.notify("is done");
+                self.notify(match end.stop {
+                    Stop::Cancelled => "was cancelled",
+                    _ => "is done",
+                });
                 Ok(())
             }
             Line::Error(error) => {
@@ -261,6 +272,12 @@ impl View for TurnText {
 
     fn cancelling(&mut self) {
         self.activity = Activity::Ends;
+    }
+
+    fn cancelled(&mut self, name: &str) {
+        if !self.says_cancelled {
+            self.note(&format!("cancelled {name}"));
+        }
     }
 
     fn note(&mut self, text: &str) {
