@@ -33,7 +33,7 @@ const fn deadline(kind: RequestKind) -> Option<Duration> {
 }
 
 /// What it means that no answer came to one that was written.
-const fn lost(kind: RequestKind, lost: LostError) -> RequestError {
+pub(crate) const fn lost_of(kind: RequestKind, lost: LostError) -> RequestError {
     if kind.rules().effect.changes() {
         let keys = Vec::new();
         RequestError::Unknown { lost, keys }
@@ -89,7 +89,7 @@ impl Client {
     ) -> Result<Received, RequestError> {
         let received = match self.ask(kind.name(), fields, deadline(kind)).await {
             Ok(received) => received,
-            Err(ClientError::Unknown(lost)) => return Err(self::lost(kind, lost)),
+            Err(ClientError::Unknown(lost)) => return Err(lost_of(kind, lost)),
             Err(other) => return Err(other.into()),
         };
         match received.line {
@@ -127,15 +127,30 @@ impl Client {
             };
             losses += 1;
             if losses > MOST_LOSSES {
-                return Err(self::lost(kind, lost));
+                return Err(lost_of(kind, lost));
             }
             tokio::time::sleep(PAUSE_AFTER_A_LOSS * losses).await;
             match self.reconnect(lost).await {
                 Ok(()) => {}
-                Err(ClientError::Unknown(lost)) => return Err(self::lost(kind, lost)),
+                Err(ClientError::Unknown(lost)) => return Err(lost_of(kind, lost)),
                 Err(other) => return Err(other.into()),
             }
         }
+    }
+
+    /// The next line, as long as an answer to such a request is waited for.
+    pub(crate) async fn next_within(
+        &mut self,
+        kind: RequestKind,
+    ) -> Result<Received, RequestError> {
+        let next = match deadline(kind) {
+            None => self.next().await,
+            Some(within) => match tokio::time::timeout(within, self.next()).await {
+                Ok(next) => next,
+                Err(_) => Err(LostError::Late(within)),
+            },
+        };
+        next.map_err(|lost| lost_of(kind, lost))
     }
 
     /// The same, and takes what is wanted out of the answer.

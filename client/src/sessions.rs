@@ -9,9 +9,13 @@ use agentd_protocol::work::{
 };
 use agentd_protocol::{JobId, Line, RequestKind};
 
-use crate::asked::{Reply, RequestError};
+use crate::asked::{Reply, RequestError, lost_of};
 use crate::client::Client;
 use crate::pages::{Paged, Pages};
+
+/// Sessions that one connection closes at once: together in one commit, and less than any limit of
+/// requests.
+const CLOSED_AT_ONCE: usize = 64;
 
 /// A session that was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +49,12 @@ pub struct SessionPages {
 }
 
 impl SessionPages {
+    /// Some of them. A daemon of before lists all, in the order they were made.
+    #[must_use]
+    pub const fn of(asked: SessionList) -> Self {
+        Self { asked, over: false }
+    }
+
     /// The next page; none after the last.
     ///
     /// # Errors
@@ -56,7 +66,7 @@ impl SessionPages {
         if self.over {
             return Ok(None);
         }
-        self.asked.limit = Some(MAX_PAGE);
+        self.asked.limit.get_or_insert(MAX_PAGE);
         let take = |line| match line {
             Line::SessionList { sessions, next, .. } => Some((sessions, next)),
             _ => None,
@@ -172,6 +182,65 @@ impl Client {
             sessions.extend(page.value);
         }
         Ok(sessions)
+    }
+
+    /// The session of this name; one that was closed while no other has its name.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn session_named(&mut self, name: &str) -> Result<Option<SessionRow>, RequestError> {
+        let mut pages = SessionPages::of(SessionList {
+            session: Some(name.to_owned()),
+            ..SessionList::default()
+        });
+        while let Some(page) = pages.next(self).await? {
+            let mut rows = page.value.into_iter();
+            if let Some(row) = rows.find(|row| row.session == name) {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the processes of many sessions and forgets these, many at once; tells each as its
+    /// answer comes.
+    ///
+    /// # Errors
+    /// When the daemon goes away: of the others nothing is known then.
+    pub async fn sessions_close(
+        &mut self,
+        sessions: &[String],
+        mut told: impl FnMut(Result<Reply<String>, RequestError>),
+    ) -> Result<(), RequestError> {
+        let kind = RequestKind::SessionClose;
+        let mut ids: Vec<u64> = Vec::new();
+        let mut rest = sessions.iter();
+        loop {
+            while ids.len() < CLOSED_AT_ONCE
+                && let Some(session) = rest.next()
+            {
+                let id = self.request(kind.name(), &named(session)).await;
+                ids.push(id.map_err(|lost| lost_of(kind, lost))?);
+            }
+            if ids.is_empty() {
+                return Ok(());
+            }
+            let received = self.next_within(kind).await?;
+            // One that is refused needs no commit, and overtakes others.
+            let Some(asked) = ids.iter().position(|id| received.answers(*id)) else {
+                continue;
+            };
+            ids.remove(asked);
+            let line = received.text;
+            told(match received.line {
+                Some(Line::SessionClose { session, .. }) => Ok(Reply {
+                    value: session,
+                    line,
+                }),
+                Some(Line::Error(error)) => Err(RequestError::Refused(error)),
+                _ => Err(RequestError::Strange(line)),
+            });
+        }
     }
 
     /// Makes a session without a turn.

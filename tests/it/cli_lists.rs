@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Finished};
+use crate::screen::Peer;
+use crate::support::{Daemon, Finished, Place};
 
 fn said(finished: &Finished) -> &str {
     assert_eq!(finished.code, Some(0), "{finished:?}");
@@ -256,4 +258,149 @@ fn turn_is_steered_and_answered_from_another_shell() {
     said(&daemon.agentctl(&["model", "q", "other/model"]));
     let compacted = daemon.agentctl(&["compact", "q"]);
     assert_eq!(compacted.code, Some(0), "{compacted:?}");
+}
+
+#[test]
+fn session_list_answers_what_is_asked_for() {
+    let daemon = Daemon::start();
+    let other = daemon.path("other");
+    std::fs::create_dir(&other).unwrap();
+    let link = daemon.path("link");
+    std::os::unix::fs::symlink(&other, &link).unwrap();
+    let mut client = daemon.connect();
+    let mut made = |session: &str, agent: &str, cwd: &std::path::Path| {
+        let new = json!({"type": "session.new", "session": session, "agent": agent, "cwd": cwd});
+        let made = client.request(&new.to_string());
+        assert_eq!(made["ok"], true, "{made}");
+    };
+    let home = daemon.path("home");
+    made("a", "chaos", &home);
+    made("b", "timmy", &home);
+    made("c", "chaos", &link);
+    finished(&daemon, &["--session", "a", "chaos:say x"]);
+    let gate = daemon.path("gate");
+    let text = format!("chaos:say x;wait-file {}", gate.display());
+    let mut busy = daemon.connect();
+    busy.send(&json!({"type": "send", "session": "c", "text": text}).to_string());
+    busy.until("message_delta");
+    let list = |more: Value| {
+        let mut line = json!({"type": "session.list"});
+        let fields = line.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        daemon.ask(&line.to_string()).remove(0)
+    };
+    let names = |more: Value| -> Vec<String> {
+        let listed = list(more);
+        let rows = listed["sessions"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{listed}"));
+        let name = |row: &Value| row["session"].as_str().unwrap().to_owned();
+        rows.iter().map(name).collect()
+    };
+    assert_eq!(names(json!({})), ["a", "b", "c"]);
+    assert_eq!(names(json!({"session": "b"})), ["b"]);
+    assert_eq!(names(json!({"session": "nobody"})), [""; 0]);
+    assert_eq!(names(json!({"agent": "chaos"})), ["a", "c"]);
+    assert_eq!(names(json!({"cwd": link})), ["c"]);
+    assert_eq!(names(json!({"cwd": other})), ["c"]);
+    assert_eq!(names(json!({"newest": true})), ["c", "a", "b"]);
+    let newest = list(json!({"newest": true, "limit": 2}));
+    assert_eq!(newest["sessions"].as_array().unwrap().len(), 2, "{newest}");
+    assert!(newest["next"].is_null(), "{newest}");
+    assert_eq!(names(json!({"idle_for": 0})), ["a", "b"]);
+    assert_eq!(names(json!({"idle_for": 3600})), [""; 0]);
+    let refused = list(json!({"newest": true, "after": 1}));
+    assert_eq!(refused["code"], "invalid-request", "{refused}");
+    std::fs::write(gate, "").unwrap();
+    busy.last();
+    assert_eq!(names(json!({"idle_for": 0})), ["a", "b", "c"]);
+}
+
+#[test]
+fn session_that_was_closed_is_shown() {
+    let daemon = Daemon::start();
+    finished(&daemon, &["--session", "main", "chaos:say the answer"]);
+    let closed = daemon.agentctl(&["sessions", "close", "main"]);
+    assert_eq!(closed.code, Some(0), "{closed:?}");
+    let shown = daemon.agentctl(&["sessions", "show", "main"]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    for fact in [
+        "main closed, 1 turn\n",
+        "agent     chaos\n",
+        "first     chaos:say the answer\n",
+        "last      the answer\n",
+        "go on     agentctl history main\n",
+    ] {
+        assert!(shown.stdout.contains(fact), "{fact}: {shown:?}");
+    }
+    let json = page(&daemon.agentctl(&["sessions", "show", "main", "--json"]));
+    assert_eq!(
+        (&json["session"], &json["state"]),
+        (&json!("main"), &json!("closed"))
+    );
+    // Another one that has its name is another one.
+    finished(&daemon, &["--session", "main", "chaos:say again"]);
+    let shown = daemon.agentctl(&["sessions", "show", "main"]);
+    assert!(shown.stdout.starts_with("main idle, 1 turn\n"), "{shown:?}");
+    let unknown = daemon.agentctl(&["sessions", "show", "nobody"]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+}
+
+#[test]
+fn send_c_asks_once_for_the_last_session() {
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let home = place.path("home");
+    let served = std::thread::spawn(move || {
+        let (mut peer, _) = Peer::accept(&listener);
+        let asked = peer.request();
+        let row = |session: &str, at: &str| {
+            json!({"session": session, "agent": "pi", "cwd": home, "state": "idle", "title": "",
+                "preview": "", "model": null, "turns": 1, "created_at": at, "last_active_at": at})
+        };
+        let (at, before) = ("2026-11-21T19:00:00Z", "2026-11-21T18:00:00Z");
+        // Of the same second the first: the daemon knows it better.
+        let rows = [row("last", at), row("other", at), row("old", before)];
+        peer.say(json!({"type": "session.list", "id": asked["id"], "ok": true, "sessions": rows}));
+        let send = peer.request();
+        peer.end(&send["id"]);
+        (asked, send)
+    });
+    let sent = place.agentctl(&["send", "-c", "hi"]);
+    assert_eq!(sent.stdout, "done\n", "{sent:?}");
+    let (asked, send) = served.join().unwrap();
+    assert_eq!(
+        (&asked["type"], &asked["newest"]),
+        (&json!("session.list"), &json!(true))
+    );
+    assert_eq!(asked["cwd"], json!(place.path("home")), "{asked}");
+    assert_eq!(
+        (&send["type"], &send["session"]),
+        (&json!("send"), &json!("last"))
+    );
+}
+
+#[test]
+fn sessions_are_closed_many_at_once() {
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let served = std::thread::spawn(move || {
+        let (mut peer, _) = Peer::accept(&listener);
+        let closes: Vec<Value> = (0..3).map(|_| peer.request()).collect();
+        // The second one is busy, and told first.
+        for (at, ok) in [(1, false), (0, true), (2, true)] {
+            let id = &closes[at]["id"];
+            peer.say(match ok {
+                true => json!({"type": "session.close", "id": id, "ok": true,
+                    "session": closes[at]["session"]}),
+                false => json!({"type": "error", "id": id, "code": "session-busy", "error": "busy",
+                    "retryable": true}),
+            });
+        }
+    });
+    let closed = place.agentctl(&["sessions", "close", "a", "b", "c"]);
+    served.join().unwrap();
+    assert_eq!(closed.code, Some(3), "{closed:?}");
+    assert_eq!(closed.stdout, "closed a\nclosed c\n");
+    assert!(closed.stderr.contains("busy"), "{closed:?}");
 }

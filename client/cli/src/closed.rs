@@ -3,7 +3,7 @@
 //! Owns that question. Must not know what is made of it.
 
 use agentd_protocol::JobId;
-use agentd_protocol::rows::JobRow;
+use agentd_protocol::rows::{JobRow, SessionPhase};
 use agentd_protocol::work::Jobs;
 
 use agentd_client::asked::RequestError;
@@ -20,9 +20,9 @@ pub(super) enum Kept {
 
 /// Asks for the session that a job was sent to.
 pub(super) async fn session_of(client: &mut Client, row: &JobRow) -> Result<Kept, RequestError> {
-    let all = client.session_list().await?;
-    if !all.iter().any(|one| one.session == row.session) {
-        return Ok(Kept::Closed);
+    match client.session_named(&row.session).await? {
+        Some(one) if one.state != SessionPhase::Closed => {}
+        Some(_) | None => return Ok(Kept::Closed),
     }
     // One that was made since has only its name, and other jobs: this would be the newest up to here.
     let upto = Jobs {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_base::settings;
-use agentd_protocol::work::Jobs;
+use agentd_protocol::work::{Jobs, SessionList};
 use agentd_protocol::{Line, RequestKind};
 use clap::{Arg, Command, CommandFactory as _};
 use clap_complete::CompleteEnv;
@@ -26,6 +26,7 @@ use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
 use agentd_client::places::Environment;
+use agentd_client::sessions::SessionPages;
 use agentd_client::wire::Nothing;
 
 /// Says that a shell asks, and which.
@@ -208,10 +209,13 @@ fn agents() -> Vec<CompletionCandidate> {
 }
 
 fn sessions() -> Vec<CompletionCandidate> {
-    let rows = asked(async |client: &mut Client| client.session_list().await);
-    let mut rows = rows.unwrap_or_default();
-    // The newest first, and those with a name before those without.
-    rows.reverse();
+    let newest = SessionList {
+        newest: true,
+        limit: Some(MOST),
+        ..SessionList::default()
+    };
+    let page = asked(async |client: &mut Client| SessionPages::of(newest).next(client).await);
+    let rows = page.flatten().map(|page| page.value).unwrap_or_default();
     candidates(rows.into_iter().map(|row| (row.session, row.agent)))
 }
 

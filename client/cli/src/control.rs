@@ -96,8 +96,8 @@ async fn is_known(client: &mut Client, session: &str) -> bool {
         Err(RequestError::Refused(line)) if line.code == Code::InvalidRequest => return false,
         Ok(_) | Err(_) => return true,
     }
-    let sessions = client.session_list().await;
-    sessions.map_or(true, |rows| rows.iter().any(|row| row.session == session))
+    let known = client.session_named(session).await;
+    known.map_or(true, |row| row.is_some())
 }
 
 pub(super) async fn restart(args: RestartWorkersArgs, socket: Option<&Path>) -> io::Result<Exit> {

@@ -7,7 +7,7 @@ use std::io;
 
 use agentd_protocol::JobId;
 use agentd_protocol::request::Wait;
-use agentd_protocol::rows::{JobRow, SessionRow};
+use agentd_protocol::rows::{JobRow, SessionPhase, SessionRow};
 use agentd_protocol::work::JobPhase;
 use serde_json::{Value, json};
 
@@ -229,8 +229,8 @@ fn go_on(row: &JobRow, kept: Kept) -> Vec<String> {
 }
 
 pub(super) async fn session(client: &mut Client, name: &str, json: bool) -> io::Result<Exit> {
-    let found = match client.session_list().await {
-        Ok(all) => all.into_iter().find(|row| row.session == name),
+    let found = match client.session_named(name).await {
+        Ok(found) => found,
         Err(error) => return Ok(ask::tell(&error)),
     };
     let Some(row) = found else {
@@ -267,10 +267,16 @@ fn session_text(row: &SessionRow, now: i64, style: &Style) -> String {
             shown.add(name, text);
         }
     }
-    shown.add(
-        "go on",
-        &format!("agentctl send --session {} TEXT", row.session),
-    );
+    let session = &row.session;
+    let next = match row.state {
+        SessionPhase::Closed => format!("agentctl history {session}"),
+        SessionPhase::Idle
+        | SessionPhase::Starting
+        | SessionPhase::Working
+        | SessionPhase::Waiting
+        | SessionPhase::Held => format!("agentctl send --session {session} TEXT"),
+    };
+    shown.add("go on", &next);
     shown.text
 }
 

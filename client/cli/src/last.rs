@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::rows::SessionRow;
-use agentd_protocol::work::Jobs;
+use agentd_protocol::work::SessionList;
 
 use super::exit::Exit;
 use super::{ask, bench, output};
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::SessionPages;
+
+/// Those used last that are looked at: sessions of `bench` may be among them, which don't count.
+const LOOKED_AT: usize = 100;
 
 /// Its name, of this agent if one is named; says so when there is none.
 pub(super) async fn session(
@@ -26,21 +29,31 @@ pub(super) async fn session(
         (None, Server::Daemon(_) | Server::OneShot(_)) => std::env::current_dir().ok(),
     };
     let here = here.map(|dir| real(&dir));
-    let mut pages = SessionPages::default();
-    let mut last: Vec<SessionRow> = Vec::new();
+    let mut pages = SessionPages::of(SessionList {
+        agent: agent.map(str::to_owned),
+        cwd: (here.as_ref()).and_then(|here| here.to_str().map(str::to_owned)),
+        newest: true,
+        limit: Some(LOOKED_AT),
+        ..SessionList::default()
+    });
+    let mut last: Option<SessionRow> = None;
+    // A daemon of before lists all, the oldest first, in pages.
     loop {
         let page = pages.next(client).await;
         let Some(page) = page.map_err(|error| ask::tell(&error))? else {
             break;
         };
-        last.extend(page.value.into_iter().filter(|row| {
-            let is_its = agent.is_none_or(|agent| agent == row.agent);
-            is_its && is_of(row, here.as_deref()) && !bench::is_of_bench(&row.session)
-        }));
-        let used = last.iter().map(used_at).max();
-        last.retain(|row| Some(used_at(row)) == used);
+        for row in page.value {
+            let is_its = agent.is_none_or(|agent| agent == row.agent)
+                && is_of(&row, here.as_deref())
+                && !bench::is_of_bench(&row.session);
+            let is_later = (last.as_ref()).is_none_or(|last| used_at(&row) > used_at(last));
+            if is_its && is_later {
+                last = Some(row);
+            }
+        }
     }
-    newest(client, last).await?.ok_or_else(|| {
+    last.map(|row| row.session).ok_or_else(|| {
         let of = agent.map_or_else(String::new, |agent| format!(" of agent `{agent}`"));
         let place = match &here {
             Some(_) => " in this directory",
@@ -55,26 +68,6 @@ pub(super) async fn session(
         );
         Exit::Usage
     })
-}
-
-/// Of several that were used in the same second, the one with the newest job.
-async fn newest(client: &mut Client, rows: Vec<SessionRow>) -> Result<Option<String>, Exit> {
-    if rows.len() < 2 {
-        return Ok(rows.into_iter().next().map(|row| row.session));
-    }
-    let mut found = None;
-    for row in rows {
-        let of_session = Jobs {
-            session: Some(row.session.clone()),
-            limit: Some(1),
-            ..Jobs::default()
-        };
-        let jobs = client.jobs(of_session).await;
-        let jobs = jobs.map_err(|error| ask::tell(&error))?;
-        let job = jobs.first().map(|job| job.job);
-        found = found.max(Some((job, row.session)));
-    }
-    Ok(found.map(|(_, session)| session))
 }
 
 fn used_at(row: &SessionRow) -> i64 {

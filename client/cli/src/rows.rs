@@ -143,6 +143,7 @@ pub(super) const fn session_state(state: SessionPhase) -> (&'static str, Tone) {
         SessionPhase::Working => ("working", Tone::Busy),
         SessionPhase::Waiting => ("waiting", Tone::Waits),
         SessionPhase::Held => ("held", Tone::Waits),
+        SessionPhase::Closed => ("closed", Tone::Plain),
     }
 }
 

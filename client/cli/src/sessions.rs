@@ -9,7 +9,9 @@ use std::time::Duration;
 use agentd_protocol::Line;
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::rows::SessionPhase;
-use agentd_protocol::work::{Compact, SessionNew, SessionRename, SessionSearch, SetModel};
+use agentd_protocol::work::{
+    Compact, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
+};
 
 use super::args::{
     CloseSessionsArgs, CompactArgs, ModelArgs, NewSessionArgs, SearchArgs, SessionsArgs,
@@ -20,7 +22,7 @@ use super::exit::Exit;
 use super::{ask, compose, details, output, rows, terminal, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
-use agentd_client::sessions::{FoundPages, Model};
+use agentd_client::sessions::{FoundPages, Model, SessionPages};
 use agentd_terminal::style::Style;
 
 /// Sessions that a list shows when nobody says how many.
@@ -199,20 +201,22 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
         output::note("nothing was closed");
         return Ok(Exit::Usage);
     }
-    let mut worst = Exit::Done;
-    for name in &names {
-        let closed = client.session_close(name).await;
-        let exit = ask::print(closed, args.json, |name| {
+    let mut worst = Ok(Exit::Done);
+    let closing = client.sessions_close(&names, |closed| {
+        let told = ask::print(closed, args.json, |name| {
             format!("closed {}\n", output::safe(name))
-        })?;
-        match exit {
-            Exit::Done => {}
-            // Nobody is there for the others, either.
-            Exit::Unreachable | Exit::Unknown => return Ok(exit),
-            exit => worst = exit,
+        });
+        match told {
+            Ok(Exit::Done) => {}
+            // Nobody reads it any more: they are closed all the same.
+            Err(_) if worst.is_err() => {}
+            told => worst = told,
         }
+    });
+    match closing.await {
+        Ok(()) => worst,
+        Err(error) => Ok(ask::tell(&error)),
     }
-    Ok(worst)
 }
 
 /// Asks on a terminal: whoever named none sees which they are. Elsewhere it is done as told.
@@ -236,12 +240,21 @@ fn may_close(names: &[String]) -> io::Result<bool> {
 /// Sessions that have nothing to do, and had nothing for so long.
 async fn idle_for(
     client: &mut Client,
-    idle: Duration,
+    idle_for: Duration,
     agent: Option<&str>,
 ) -> Result<Vec<String>, RequestError> {
-    let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+    let idle = i64::try_from(idle_for.as_millis()).unwrap_or(i64::MAX);
     let before = value::now_ms().saturating_sub(idle);
-    let mut all = client.session_list().await?;
+    let mut pages = SessionPages::of(SessionList {
+        agent: agent.map(str::to_owned),
+        idle_for: Some(idle_for.as_secs_f64()),
+        ..SessionList::default()
+    });
+    let mut all = Vec::new();
+    while let Some(page) = pages.next(client).await? {
+        all.extend(page.value);
+    }
+    // A daemon of before lists all.
     all.retain(|row| {
         let used = unix_ms(&row.last_active_at);
         row.state == SessionPhase::Idle

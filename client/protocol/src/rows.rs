@@ -146,6 +146,8 @@ pub enum SessionPhase {
     Working,
     Waiting,
     Held,
+    /// Its name is free; what was said in it can be read.
+    Closed,
 }
 
 /// One session of a list.

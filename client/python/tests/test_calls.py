@@ -188,6 +188,9 @@ class Lists(WithDaemon):
         with unittest.mock.patch("agentd._core.MOST_ROWS", 2):
             self.assertEqual(len(harness.jobs(limit=None)), 3)
             self.assertEqual(len(harness.sessions()), 2)
+            self.assertEqual(len(harness.sessions(agent="timmy", idle_for=0)), 2)
+            self.assertEqual(harness.sessions(agent="nobody"), [])
+            self.assertEqual(harness.sessions(idle_for=timedelta(hours=1)), [])
         job = harness.job("j2")
         self.assertEqual(
             (job.state, job.code, job.session, job.agent), ("failed", "rate-limit", "main", "timmy")

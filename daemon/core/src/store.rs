@@ -13,7 +13,10 @@ use crate::terms::{Terms, Unreadable};
 
 mod asked;
 
-pub use asked::{BackupPlan, JobFilter, Keyed, Loaded, LogLine, Position, Query, TextPiece};
+pub use asked::{
+    BackupPlan, JobFilter, Keyed, Loaded, LogLine, Position, Query, SessionFilter, SessionOrder,
+    TextPiece,
+};
 
 /// Does somebody wait for a commit?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use agentd_core::store::{Loaded, Position, Query};
+use agentd_core::store::{Loaded, Position, Query, SessionFilter};
 use agentd_protocol::JobId;
 use agentd_protocol::sums::By;
 
@@ -150,7 +150,11 @@ fn asked(conn: &rusqlite::Connection) {
         } => lines.last().map(|line| line.seq),
         _ => None,
     });
-    let sessions = |after| Query::SessionList { after, limit: 2 };
+    let sessions = |after| Query::SessionList {
+        filter: SessionFilter::default(),
+        after,
+        limit: 2,
+    };
     pages(conn, sessions, |_| None);
     for job in (0..8).map(JobId) {
         let from = Some(Position::default());

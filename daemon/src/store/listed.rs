@@ -7,32 +7,52 @@
 use std::time::{Duration, Instant};
 
 use agentd_core::rfc3339;
-use agentd_core::store::Loaded;
+use agentd_core::store::{Loaded, SessionFilter, SessionOrder};
 use agentd_protocol::rows;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 
-use super::columns::{int, nat};
-use super::lists::{Long, member, prefix, preview};
+use super::columns::{int, nat, shown};
+use super::lists::{Long, member, prefix, preview, session_read};
 
-/// Open sessions in the order they were made. What is unfinished is asked of its own small index:
-/// an accept writes nothing into the row of its session.
-const OPEN: &str = "
-    SELECT id, name, agent, cwd, model, turns, created_at, listed_turns IS turns, title, preview,
-        active_at,
+/// Open sessions. What is unfinished is asked of its own small index: an accept writes nothing into
+/// the row of its session.
+const SESSIONS: &str = "
+    SELECT id, name, agent, cwd, model, turns, created_at,
+        listed_turns IS turns AND instr(name, '#') = 0, title, preview, active_at,
         (SELECT accepted_at FROM jobs INDEXED BY jobs_unfinished
-            WHERE session = sessions.id AND final_seq IS NULL ORDER BY job DESC LIMIT 1)
-    FROM sessions WHERE id > ?1 AND instr(name, '#') = 0 ORDER BY id LIMIT ?2";
+            WHERE session = sessions.id AND final_seq IS NULL ORDER BY job DESC LIMIT 1) AS open_at
+    FROM sessions WHERE id > ?1";
 
 /// A page of them.
-pub(super) fn sessions(conn: &Connection, after: u64, limit: usize) -> rusqlite::Result<Loaded> {
-    let mut statement = conn.prepare_cached(OPEN)?;
-    let mut rows = statement.query(params![int(after), int(limit as u64 + 1)])?;
+pub(super) fn sessions(
+    conn: &Connection,
+    filter: &SessionFilter,
+    after: u64,
+    limit: usize,
+) -> rusqlite::Result<Loaded> {
+    let named = match &filter.name {
+        None => None,
+        Some(name) => match session_read(conn, name)? {
+            None => return Ok(none()),
+            known => known,
+        },
+    };
+    let mut statement = conn.prepare_cached(&format!("{SESSIONS}{}", chosen(filter)))?;
+    let mut rows = statement.query(params![
+        int(after),
+        named,
+        filter.agent,
+        filter.cwd,
+        filter.idle_since,
+        int(limit as u64 + 1)
+    ])?;
     let mut sessions = Vec::new();
     let mut more = false;
     let mut long = (Long::new(conn, "request"), Long::new(conn, "final"));
     while let Some(row) = rows.next()? {
         if sessions.len() == limit {
-            more = true;
+            // The next page begins behind a place, which says nothing of another order.
+            more = filter.order == SessionOrder::Made;
             break;
         }
         let place = row.get(0)?;
@@ -45,19 +65,65 @@ pub(super) fn sessions(conn: &Connection, after: u64, limit: usize) -> rusqlite:
         } else {
             ListedColumns::made_anew(conn, place, &mut long)?
         };
+        // What an earlier version wrote has no such time.
+        if filter
+            .idle_since
+            .is_some_and(|since| kept.active_at > Some(since))
+        {
+            continue;
+        }
         sessions.push((nat(place), session_row(row, kept)?));
     }
     Ok(Loaded::SessionList { sessions, more })
 }
 
+const fn none() -> Loaded {
+    Loaded::SessionList {
+        sessions: Vec::new(),
+        more: false,
+    }
+}
+
+/// Which of them, and in which order.
+fn chosen(filter: &SessionFilter) -> String {
+    let mut all = String::new();
+    let mut and = |given: bool, condition: &str| {
+        if given {
+            all.push_str(" AND ");
+            all.push_str(condition);
+        }
+    };
+    and(filter.name.is_some(), "id = ?2");
+    and(filter.name.is_none(), "instr(name, '#') = 0");
+    and(filter.agent.is_some(), "agent = ?3");
+    and(filter.cwd.is_some(), "(cwd = ?4 OR real_cwd = ?4)");
+    and(
+        filter.idle_since.is_some(),
+        "max(created_at, ifnull(active_at, 0)) <= ?5 AND open_at IS NULL",
+    );
+    all.push_str(match filter.order {
+        SessionOrder::Made => " ORDER BY id LIMIT ?6",
+        SessionOrder::LastUsed => {
+            " ORDER BY max(created_at, ifnull(active_at, 0), ifnull(open_at, 0)) DESC, id DESC
+             LIMIT ?6"
+        }
+    });
+    all
+}
+
 fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::SessionRow> {
     let created: i64 = row.get(6)?;
     let last = kept.active_at.max(row.get(11)?);
+    let name: String = row.get(1)?;
+    let state = match name.contains('#') {
+        true => rows::SessionPhase::Closed,
+        false => rows::SessionPhase::Idle,
+    };
     Ok(rows::SessionRow {
-        session: row.get(1)?,
+        session: shown(name),
         agent: row.get(2)?,
         cwd: row.get(3)?,
-        state: rows::SessionPhase::Idle,
+        state,
         title: kept.title.unwrap_or_default(),
         preview: kept.preview.unwrap_or_default(),
         model: row.get(4)?,

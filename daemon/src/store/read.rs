@@ -45,7 +45,11 @@ pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> 
             before,
             limit,
         } => webhooks::list(conn, *state, webhook.as_deref(), *before, *limit),
-        Query::SessionList { after, limit } => listed::sessions(conn, *after, *limit),
+        Query::SessionList {
+            filter,
+            after,
+            limit,
+        } => listed::sessions(conn, filter, *after, *limit),
         Query::Search {
             words,
             session,

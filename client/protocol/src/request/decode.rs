@@ -14,7 +14,7 @@ use super::work::{
     SessionRename, SessionSearch, SetModel, Steer, Usage,
 };
 use super::{Collect, DaemonStop, Drain, Ignored, SEND_FIELDS, Send, Subscribe};
-use crate::check::{check_limit, check_path, check_seconds, check_session, check_words};
+use crate::check::{check_path, check_seconds, check_session, check_words};
 use crate::code::Code;
 use crate::envelope::{Envelope, Rejected, invalid};
 use crate::limits::MAX_DISPATCH;
@@ -65,11 +65,7 @@ impl Request {
             RequestKind::Answer => Self::Answer(fields::<Answer>(body)?.check()?),
             RequestKind::Compact => Self::Compact(fields(body)?),
             RequestKind::SetModel => Self::SetModel(fields::<SetModel>(body)?.check()?),
-            RequestKind::SessionList => {
-                let list: SessionList = fields(body)?;
-                check_limit(list.limit)?;
-                Self::SessionList(list)
-            }
+            RequestKind::SessionList => Self::SessionList(fields::<SessionList>(body)?.check()?),
             RequestKind::SessionNew => Self::SessionNew(session_new(body)?),
             RequestKind::SessionClose => Self::SessionClose(fields::<Named>(body)?.check()?),
             RequestKind::SessionResume => Self::SessionResume(fields::<Named>(body)?.check()?),

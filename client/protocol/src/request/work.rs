@@ -263,14 +263,43 @@ impl SetModel {
 }
 
 /// `session.list`: in the order they were made.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct SessionList {
+    /// Only this one, also when it was closed, while no other has its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Of one agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// In one directory, as it was named or as it really is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// With nothing to do for so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_for: Option<f64>,
+    /// Those used last first: one page, without a next.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub newest: bool,
     /// At most so many; 50 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// The `next` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+}
+
+impl SessionList {
+    pub(crate) fn check(self) -> Result<Self, Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session)?;
+        check_seconds("idle_for", self.idle_for)?;
+        check_limit(self.limit)?;
+        if self.newest && self.after.is_some() {
+            return Err(invalid(
+                "`after` goes with the order in which sessions were made, and `newest` has another one",
+            ));
+        }
+        Ok(self)
+    }
 }
 
 /// `session.new`: a session without a turn.

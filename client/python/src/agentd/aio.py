@@ -287,9 +287,13 @@ class Harness:
         raise UnknownJobError(f"there is no job {job!r}", hint="`jobs()` lists those that are kept")
 
     @checked
-    async def sessions(self) -> list[SessionInfo]:
-        """Which sessions there are, in the order they were made."""
-        rows = await self._core.rows("session.list", {}, "sessions", "after")
+    async def sessions(
+        self, *, agent: str | None = None, idle_for: float | timedelta | None = None
+    ) -> list[SessionInfo]:
+        """Which sessions there are, in the order they were made; ``idle_for``: those that have
+        nothing to do, and had nothing for so many seconds."""
+        fields = {"agent": agent, "idle_for": _seconds(idle_for)}
+        rows = await self._core.rows("session.list", fields, "sessions", "after")
         return SessionInfo.of_lines(rows)
 
     @checked

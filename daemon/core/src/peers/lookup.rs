@@ -13,7 +13,7 @@ pub(crate) enum Asked {
     Jobs,
     Usage,
     Webhooks(Vec<EndpointRow>),
-    Sessions,
+    Sessions(States),
     Search,
     History {
         session: String,
@@ -26,6 +26,13 @@ pub(crate) enum Asked {
     Export,
     /// Whether a question was asked that somebody answers.
     Question(String),
+}
+
+/// Which states of sessions are asked for: only memory knows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum States {
+    Any,
+    Idle,
 }
 
 /// One that waits until its reader has taken those before it.

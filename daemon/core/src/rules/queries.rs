@@ -15,10 +15,10 @@ use crate::ids::ConnId;
 use crate::jobs::job::{Job, Phase};
 use crate::limits::READER_QUEUE;
 use crate::outbox::awaiting::Awaiting;
-use crate::peers::lookup::{Asked, Lookup};
+use crate::peers::lookup::{Asked, Lookup, States};
 use crate::rules::answer;
 use crate::state::State;
-use crate::store::{BackupPlan, JobFilter, Loaded, Query};
+use crate::store::{BackupPlan, JobFilter, Loaded, Query, SessionFilter, SessionOrder};
 use crate::text::{escaped_len, head, head_and_tail, rfc3339};
 
 /// Rows of a page that names no limit.
@@ -60,12 +60,27 @@ impl State {
         self.now.wall_ms.saturating_sub(ago)
     }
 
-    pub(crate) fn session_list(&mut self, conn: ConnId, id: Option<Id>, list: &SessionList) {
+    pub(crate) fn session_list(&mut self, conn: ConnId, id: Option<Id>, list: SessionList) {
+        let states = match list.idle_for {
+            Some(_) => States::Idle,
+            None => States::Any,
+        };
+        let filter = SessionFilter {
+            name: list.session,
+            agent: list.agent,
+            cwd: list.cwd,
+            idle_since: list.idle_for.map(|seconds| self.wall_before(seconds)),
+            order: match list.newest {
+                true => SessionOrder::LastUsed,
+                false => SessionOrder::Made,
+            },
+        };
         let query = Query::SessionList {
+            filter,
             after: list.after.unwrap_or(0),
             limit: list.limit.unwrap_or(PAGE),
         };
-        self.look_up(conn, id, Asked::Sessions, query);
+        self.look_up(conn, id, Asked::Sessions(states), query);
     }
 
     pub(crate) fn session_search(&mut self, conn: ConnId, id: Option<Id>, search: SessionSearch) {
@@ -204,6 +219,26 @@ impl State {
         }
     }
 
+    fn sessions_listed(
+        &self,
+        states: States,
+        sessions: Vec<(u64, SessionRow)>,
+        more: bool,
+    ) -> Line {
+        let next = sessions.last().map(|(place, _)| *place).filter(|_| more);
+        let rows = sessions.into_iter();
+        let rows = rows.map(|(_, row)| self.in_motion(row));
+        let is_asked_for = |row: &SessionRow| match states {
+            States::Any => true,
+            States::Idle => row.state == SessionPhase::Idle,
+        };
+        Line::SessionList {
+            ok: true,
+            sessions: rows.filter(is_asked_for).collect(),
+            next,
+        }
+    }
+
     fn listed(&self, asked: Asked, loaded: Loaded) -> Result<Line, Rejected> {
         match (asked, loaded) {
             (Asked::Jobs, Loaded::JobList { jobs, more }) => {
@@ -218,15 +253,8 @@ impl State {
             (Asked::Webhooks(endpoints), Loaded::Webhooks { deliveries, next }) => {
                 Ok(crate::rules::webhook::listed(endpoints, &deliveries, next))
             }
-            (Asked::Sessions, Loaded::SessionList { sessions, more }) => {
-                let next = sessions.last().map(|(place, _)| *place).filter(|_| more);
-                let rows = sessions.into_iter();
-                let sessions = rows.map(|(_, row)| self.in_motion(row)).collect();
-                Ok(Line::SessionList {
-                    ok: true,
-                    sessions,
-                    next,
-                })
+            (Asked::Sessions(states), Loaded::SessionList { sessions, more }) => {
+                Ok(self.sessions_listed(states, sessions, more))
             }
             (Asked::History { session }, Loaded::History { turns, more }) => {
                 let turns = turns.ok_or_else(|| unknown_session(&session))?;

@@ -127,7 +127,7 @@ impl State {
             Request::Answer(answer) => self.answer_question(conn, id, answer),
             Request::Compact(compact) => self.compact(conn, id, compact, facts),
             Request::SetModel(set) => self.set_model(conn, id, set, facts),
-            Request::SessionList(list) => self.session_list(conn, id, &list),
+            Request::SessionList(list) => self.session_list(conn, id, list),
             Request::SessionNew(new) => self.session_new(conn, id, new, facts),
             Request::SessionClose(named) => self.session_close(conn, id, named, facts),
             Request::SessionResume(named) => self.session_resume(conn, id, named, facts),

@@ -53,8 +53,10 @@ pub enum Query {
         /// At most so many.
         limit: usize,
     },
-    /// All sessions, in the order they were made. Answered by [`Loaded::SessionList`].
+    /// Sessions, in the order they were made. Answered by [`Loaded::SessionList`].
     SessionList {
+        /// Which.
+        filter: SessionFilter,
         /// Only those with a larger place.
         after: u64,
         /// At most so many.
@@ -194,6 +196,31 @@ impl Query {
     pub const fn follows_commits(&self) -> bool {
         matches!(self, Self::Log { .. } | Self::Events { .. })
     }
+}
+
+/// Which sessions a list is of.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SessionFilter {
+    /// The one of this name, else the one that was closed last.
+    pub name: Option<String>,
+    /// Of one agent.
+    pub agent: Option<String>,
+    /// In this directory.
+    pub cwd: Option<String>,
+    /// Without an unfinished turn, and used no later, milliseconds since 1970.
+    pub idle_since: Option<i64>,
+    /// In which order.
+    pub order: SessionOrder,
+}
+
+/// In which order sessions are listed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum SessionOrder {
+    /// As they were made.
+    #[default]
+    Made,
+    /// The one that was used last first, without a second page.
+    LastUsed,
 }
 
 /// Which jobs a list is of.

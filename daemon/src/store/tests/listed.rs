@@ -1,6 +1,6 @@
 //! What a list says of sessions, in the columns that are kept for it.
 
-use agentd_core::store::NewSession;
+use agentd_core::store::{NewSession, SessionFilter};
 use agentd_protocol::rows;
 
 use super::prune::slice_at;
@@ -34,6 +34,7 @@ fn turn(store: &mut Bench, session: &str, text: &str, answer: &str) -> JobId {
 
 fn list(db: &Connection) -> Vec<rows::SessionRow> {
     let query = Query::SessionList {
+        filter: SessionFilter::default(),
         after: 0,
         limit: 50,
     };

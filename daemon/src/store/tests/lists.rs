@@ -1,6 +1,6 @@
 //! Lists of jobs and sessions, what was said, and the log.
 
-use agentd_core::store::{JobFilter, NewSession};
+use agentd_core::store::{JobFilter, NewSession, SessionFilter};
 use agentd_protocol::limits::MAX_LINE_OUT;
 use agentd_protocol::rows;
 use agentd_protocol::work::JobPhase;
@@ -251,7 +251,11 @@ fn sessions_are_listed_as_made_without_closed_ones() {
     all.store.commit(vec![open("gone"), open("empty")]);
     let session = "gone".to_owned();
     all.store.commit(vec![Write::Close { session }]);
-    let mut page = |after, limit| match all.store.load(Query::SessionList { after, limit }) {
+    let mut page = |after, limit| match all.store.load(Query::SessionList {
+        filter: SessionFilter::default(),
+        after,
+        limit,
+    }) {
         Loaded::SessionList { sessions, more } => (sessions, more),
         other => panic!("{other:?}"),
     };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use agentd_core::store::{JobFilter, LogLine};
+use agentd_core::store::{JobFilter, LogLine, SessionFilter};
 
 use super::*;
 use crate::store::readers::Limits;
@@ -420,7 +420,7 @@ fn lists_look_at_few_of_many_jobs() {
         assert!(took < 1000, "{filter:?}: {took} hundred steps");
     }
     let begun = steps.load(Ordering::Relaxed);
-    let found = listed::sessions(&conn, 0, 50).unwrap();
+    let found = listed::sessions(&conn, &SessionFilter::default(), 0, 50).unwrap();
     assert!(matches!(found, Loaded::SessionList { sessions, .. } if sessions.len() == 2));
     let took = steps.load(Ordering::Relaxed) - begun;
     assert!(took < 50, "sessions: {took} hundred steps");

@@ -14,8 +14,8 @@ use super::{Exit, Failed, Form, Setting, show, status};
 use crate::config::Config;
 use crate::config::edit::{self, Change};
 use crate::model::catalog;
-use crate::provider::keys;
 use crate::provider::table::{self, ALL};
+use crate::provider::{Provider, keys};
 
 /// A list that takes longer is left out, and said to be.
 const LISTS_WITHIN: Duration = Duration::from_secs(10);
@@ -351,16 +351,8 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
         show::json(&json!({"providers": rows}))?;
         return Ok(if answered { Exit::Done } else { Exit::Failed });
     }
-    if let (Some(_), [(provider, Err(why))]) = (&list.provider, answers.as_slice())
-        && keys::find(&provider.key_variables, &lookup).is_none()
-        && !provider.local
-    {
-        let name = &provider.id;
-        let error = format!(
-            "`{name}` could not be asked for its models, and there is no key for it: {why}"
-        );
-        let failed = Failed::new(Exit::Failed, error);
-        return Err(failed.hint(setting.how_to_store_a_key(provider)));
+    if let (Some(_), [(provider, Err(why))]) = (&list.provider, answers.as_slice()) {
+        without_key(setting, provider, why)?;
     }
     let mut told = false;
     for (provider, models) in &answers {
@@ -393,4 +385,21 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
     let hint =
         format!("{add} stores a key; {all} names the providers, and where each key is looked for");
     Err(Failed::new(Exit::Failed, error).hint(hint))
+}
+
+/// One that was named and lists nothing, as there is no key for it.
+fn without_key(
+    setting: &Setting,
+    provider: &Provider,
+    why: &impl std::fmt::Display,
+) -> Result<(), Failed> {
+    let lookup = |name: &str| setting.lookup(name);
+    if provider.local || keys::find(&provider.key_variables, &lookup).is_some() {
+        return Ok(());
+    }
+    let name = &provider.id;
+    let error =
+        format!("`{name}` could not be asked for its models, and there is no key for it: {why}");
+    let failed = Failed::new(Exit::Failed, error);
+    Err(failed.hint(setting.how_to_store_a_key(provider)))
 }
