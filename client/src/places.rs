@@ -1,9 +1,10 @@
 //! Where agentd's files are: a pure function of the environment.
 //!
-//! Owns the table of ARCHITECTURE part 7 for clients. Must not know what is in those files, nor
-//! read the environment itself beyond [`Environment::of_process`].
+//! Owns the table of ARCHITECTURE part 7 for clients. Must not know what is in those files beyond
+//! how a store begins, nor read the environment itself beyond [`Environment::of_process`].
 
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -100,11 +101,42 @@ impl Environment {
     }
 }
 
-/// Is anything stored there? The store itself is the daemon's to open.
+/// The file of the store, as it looks from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoreFile {
+    /// There never was one.
+    None,
+    /// It is there.
+    There,
+    /// There was one.
+    Gone,
+    /// It is no store.
+    Damaged,
+}
+
+/// How every file of SQLite begins.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// How the store's file is. What is in it is the daemon's to read.
 #[must_use]
-pub fn has_store(environment: &Environment) -> bool {
-    let state = environment.state_dir();
-    state.is_some_and(|state| state.join("agentd.db").exists())
+pub fn store_file(environment: &Environment) -> StoreFile {
+    let Some(state) = environment.state_dir() else {
+        return StoreFile::None;
+    };
+    let mut begins = Vec::new();
+    let opened = std::fs::File::open(state.join("agentd.db"));
+    let read = opened.and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut begins));
+    let was_there = state.join("agentd.db.epoch").exists();
+    match read {
+        // Whoever can't read it says so.
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => StoreFile::There,
+        Ok(1..) if begins != MAGIC => StoreFile::Damaged,
+        Ok(1..) => StoreFile::There,
+        Ok(0) | Err(_) if was_there => StoreFile::Gone,
+        // Made a moment ago, and empty yet.
+        Ok(_) => StoreFile::There,
+        Err(_) => StoreFile::None,
+    }
 }
 
 /// The directory, and whose it is, when what would be made in the state directory would be somebody

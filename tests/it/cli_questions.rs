@@ -149,7 +149,7 @@ fn questions_without_a_terminal_have_nobody_to_answer() {
 }
 
 #[test]
-fn restart_of_an_agent_says_what_it_waits_for() {
+fn agents_restart_says_what_it_waits_for() {
     let daemon = Daemon::start();
     let mut asking = daemon.connect();
     let send = json!({"type": "send", "id": 1, "agent": "chaos", "text": "chaos:ask approval",

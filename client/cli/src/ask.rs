@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use super::args::PastArgs;
 use super::exit::{self, Exit};
-use super::{outcome, output, render, turn, wording};
+use super::{outcome, output, render, start_hint, turn, wording};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Server};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
 use agentd_client::health::{self, Unwell};
 use agentd_client::oneshot::Asks;
-use agentd_client::places::{self, Environment};
+use agentd_client::places::{self, Environment, StoreFile};
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
 
@@ -60,7 +60,9 @@ pub(super) async fn past_attended(
 ) -> Result<Client, Exit> {
     let there = socket.and_then(Target::of_socket);
     // Elsewhere it is decided there, by the same rule.
-    let is_stored = there.is_some() || places::has_store(&Environment::of_process());
+    // One that is no store is left as it is: a run without a daemon would move it aside.
+    let is_stored =
+        there.is_some() || places::store_file(&Environment::of_process()) == StoreFile::There;
     let fallback = match is_stored && !past.no_fallback {
         true => Fallback::Allowed,
         false => Fallback::Forbidden,
@@ -218,10 +220,13 @@ fn tell_away(error: &ClientError, target: &Target) -> Exit {
 
 fn tell_down(error: &ClientError, down: &str) -> Exit {
     match error {
-        ClientError::Unreachable { error, hint } => output::error(
-            &format!("agentd is not running: {error}"),
-            Some(hint.as_deref().unwrap_or(down)),
-        ),
+        ClientError::Unreachable { error, hint } => {
+            let hint = hint.clone().unwrap_or_else(|| match down {
+                START_IT => start_hint::of_this_machine(),
+                down => down.to_owned(),
+            });
+            output::error(&format!("agentd is not running: {error}"), Some(&hint));
+        }
         other => outcome::tell_client_error(other),
     }
     exit::of_client_error(error)

@@ -14,10 +14,13 @@ use super::output;
 use agentd_client::client::Client;
 use agentd_client::oneshot;
 
+/// What to do about a configuration that can't be read.
+pub(super) const MEND_IT: &str = "mend it, `agentctl config edit` opens it";
+
 /// Why the next daemon would not come up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Unusable {
-    pub(super) error: String,
+    pub(super) why: String,
     pub(super) hint: String,
 }
 
@@ -26,19 +29,24 @@ impl Unusable {
     fn of(why: &str) -> Self {
         let (why, hint) = match why.split_once("; hint: ") {
             Some((why, hint)) => (why, hint),
-            None => (why, "mend it, `agentctl config edit` opens it"),
+            None => (why, MEND_IT),
         };
         Self {
-            error: format!(
-                "{why}: nothing was restarted, the running daemon goes on with the configuration \
-                 it has"
-            ),
+            why: why.to_owned(),
             hint: hint.to_owned(),
         }
     }
 
+    /// Before a restart.
+    pub(super) fn error(&self) -> String {
+        let why = &self.why;
+        format!(
+            "{why}: nothing was restarted, the running daemon goes on with the configuration it has"
+        )
+    }
+
     pub(super) fn tell(&self) -> Exit {
-        output::error(&self.error, Some(&self.hint));
+        output::error(&self.error(), Some(&self.hint));
         Exit::Configuration
     }
 }
@@ -88,7 +96,7 @@ mod tests {
     fn config_check_says_what_goes_on() {
         let why = Unusable::of("/c.toml:3: unknown key `x`; hint: known here: `y`");
         assert!(
-            why.error
+            why.error()
                 .starts_with("/c.toml:3: unknown key `x`: nothing was restarted"),
             "{why:?}"
         );

@@ -22,7 +22,7 @@ use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
 };
 use super::exit::{self, Exit};
-use super::{ask, config_check, control, output, service};
+use super::{ask, config_check, control, first_use, output, service};
 use agentd_client::client::{Client, ClientError, START_IT};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fact, Lock};
@@ -307,10 +307,15 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
     );
     let (why, hint) = match why.split_once("; hint: ") {
         Some((why, hint)) => (why.to_owned(), hint.to_owned()),
-        None => (
-            why,
-            "`agentctl logs` and `agentctl doctor` say more".to_owned(),
-        ),
+        None => {
+            let file = first_use::file();
+            let is_of_config = file.is_some_and(|file| why.starts_with(&*file.to_string_lossy()));
+            let hint = match is_of_config {
+                true => config_check::MEND_IT,
+                false => "`agentctl logs` and `agentctl doctor` say more",
+            };
+            (why, hint.to_owned())
+        }
     };
     Err(NotStarted {
         error: format!("agentd did not start: {why}"),

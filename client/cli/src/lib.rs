@@ -53,6 +53,7 @@ mod service;
 mod sessions;
 mod spinner;
 mod ssh;
+mod start_hint;
 mod status;
 pub mod stream;
 mod terminal;

@@ -113,7 +113,7 @@ impl Trouble {
                 Exit::Refused,
             ),
             Self::Configuration(unusable) => {
-                (unusable.error.clone(), &unusable.hint, Exit::Configuration)
+                (unusable.error(), &unusable.hint, Exit::Configuration)
             }
             Self::Step(failed @ Failed::Late { .. }) => (
                 failed.to_string(),

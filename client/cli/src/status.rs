@@ -7,14 +7,15 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use agentd_protocol::line::DaemonState;
 use agentd_protocol::request::LogLevel;
 use agentd_protocol::{Line, RequestKind};
 use serde_json::json;
 
 use super::args::{JsonArgs, LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
-use super::{ask, output, render, service};
-use agentd_client::client::ClientError;
+use super::{ask, output, render, service, start_hint};
+use agentd_client::client::{ClientError, START_IT};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
 use agentd_client::health::{self, Healthy, Unwell};
@@ -23,6 +24,9 @@ use agentd_client::places::Environment;
 use agentd_client::ssh::Target;
 use agentd_terminal::style::Style;
 
+/// What to do about a store that was lost, or is away.
+const LOST_STORE: &str = "after `agentctl stop`, `agentctl restore FILE` puts a backup in its place; \
+                          `agentctl doctor --accept-loss` goes on without what was lost";
 /// Between two looks of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
 /// Moves to the upper left and clears what is below.
@@ -133,6 +137,9 @@ fn show(args: &StatusArgs, looked: Result<Healthy, Unwell>) -> io::Result<Exit> 
         output::out(&render::status_rpc(&answer))?;
     } else {
         output::out(&render::status(&answer, &Style::of_stdout()))?;
+        if answer.state == DaemonState::Degraded && answer.details.contains("the store") {
+            output::err(&format!("hint: {LOST_STORE}\n"));
+        }
     }
     Ok(if args.rpc && !answer.rpc.live {
         Exit::Failed
@@ -158,8 +165,9 @@ pub(super) fn hint(unwell: &Unwell) -> Option<String> {
         unwell,
         Unwell::Client(ClientError::Unreachable { hint: None, .. })
     );
-    match is_nowhere && service::is_there() {
-        true => Some("`agentctl start` starts it".to_owned()),
-        false => unwell.hint(),
+    match (is_nowhere, service::is_there()) {
+        (true, true) => Some(START_IT.to_owned()),
+        (true, false) => Some(start_hint::of_this_machine()),
+        (false, _) => unwell.hint(),
     }
 }

@@ -138,6 +138,9 @@ pub(super) fn hint(line: &ErrorLine) -> Option<String> {
         Code::UnknownJob => {
             said.or_else(|| Some("`agentctl jobs` lists those that are kept".into()))
         }
+        Code::StoreFailed => said.or_else(|| {
+            Some("`agentctl status` and `agentctl doctor` say how the store is".into())
+        }),
         Code::SessionIdle => {
             said.or_else(|| Some("`agentctl ps` lists what runs and waits".into()))
         }

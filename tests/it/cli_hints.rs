@@ -1,0 +1,98 @@
+//! What `agentctl` proposes where no daemon runs, or its store is away: commands that help there.
+
+use crate::support::{Daemon, Place};
+
+const START: &str = "hint: `agentctl start` starts it\n";
+
+fn hinted(place: &Place, words: &[&str]) -> String {
+    let said = place.agentctl(words);
+    assert_ne!(said.code, Some(0), "{words:?}: {said:?}");
+    said.stderr
+}
+
+#[test]
+fn hints_propose_a_start_where_that_helps() {
+    let place = Place::new(&Daemon::config(""));
+    for words in [&["status"][..], &["jobs"], &["ps"], &["questions"]] {
+        let said = hinted(&place, words);
+        assert!(said.ends_with(START), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn hints_of_a_broken_configuration_name_the_line() {
+    let place = Place::new("default_agent = \"timmy\"\n[agents.x\n");
+    for words in [
+        &["status"][..],
+        &["jobs"],
+        &["ps"],
+        &["questions"],
+        &["start"],
+    ] {
+        let said = hinted(&place, words);
+        let line = format!("{}:2: ", place.path("config.toml").display());
+        assert!(said.contains(&line), "{words:?}: {said}");
+        assert!(
+            said.contains("`agentctl config edit` opens it"),
+            "{words:?}: {said}"
+        );
+        assert!(!said.contains(START), "{words:?}: {said}");
+    }
+    std::fs::remove_file(place.path("config.toml")).unwrap();
+    for words in [&["status"][..], &["jobs"], &["start"]] {
+        let said = hinted(&place, words);
+        assert!(said.contains("`AGENTD_CONFIG` names"), "{words:?}: {said}");
+        assert!(said.contains("unset `AGENTD_CONFIG`"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn hints_of_a_lost_store_name_restore() {
+    let daemon = Daemon::start();
+    let sent = daemon.agentctl(&["send", "hi"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let backup = daemon.path("kept.db");
+    let backup = backup.to_str().unwrap();
+    let made = daemon.agentctl(&["backup", backup]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let place = daemon.kill();
+    let store = place.path("state/agentd.db");
+    for log in ["state/agentd.db-wal", "state/agentd.db-shm"] {
+        // One that is not there needs no removal.
+        let _gone = std::fs::remove_file(place.path(log));
+    }
+    std::fs::write(&store, "no store at all, by no means").unwrap();
+    let proposed = "`agentctl restore FILE` puts a backup";
+    for words in [&["status"][..], &["jobs"]] {
+        let said = hinted(&place, words);
+        assert!(
+            said.contains("is damaged") && said.contains(proposed),
+            "{words:?}: {said}"
+        );
+    }
+    let kept = std::fs::read_to_string(&store).unwrap();
+    assert!(kept.starts_with("no store"), "a look changed it");
+    std::fs::remove_file(&store).unwrap();
+    for words in [&["status"][..], &["jobs"]] {
+        let said = hinted(&place, words);
+        assert!(
+            said.contains("is gone") && said.contains(proposed),
+            "{words:?}: {said}"
+        );
+    }
+    let daemon = place.start();
+    let status = daemon.agentctl(&["status"]);
+    assert!(
+        status
+            .stderr
+            .contains("hint: after `agentctl stop`, `agentctl restore FILE`"),
+        "{status:?}"
+    );
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _) = daemon.left();
+    // What is proposed is so.
+    let restored = place.agentctl(&["restore", backup]);
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    let jobs = place.agentctl(&["jobs"]);
+    assert!(jobs.stdout.contains("completed"), "{jobs:?}");
+}
