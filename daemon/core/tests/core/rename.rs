@@ -31,7 +31,10 @@ impl World {
         (row.name, row.named) = (to.clone(), true);
         self.sessions.insert(to.clone(), row);
         let of_it = self.jobs.values_mut().filter(|job| job.session == session);
-        of_it.for_each(|job| job.session.clone_from(&to));
+        of_it.for_each(|job| {
+            job.former.insert(job.session.clone());
+            job.session.clone_from(&to);
+        });
         self.holder.remove(session);
         Ok(Written::Opened { session: to })
     }

@@ -140,6 +140,7 @@ impl World {
                         assert!(self.keys.insert(key, (job, new.hashed.clone())).is_none());
                     }
                     let stored = StoredJob {
+                        former: Default::default(),
                         session: session.clone(),
                         agent: new.agent.clone(),
                         request: new.request.clone(),
@@ -521,6 +522,7 @@ impl World {
         let job = JobId(self.jobs.len() as u64 + 1);
         let seq = self.number();
         let stored = StoredJob {
+            former: Default::default(),
             session: session.to_owned(),
             agent: "turn".to_owned(),
             request: "{}".to_owned(),

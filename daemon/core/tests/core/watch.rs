@@ -141,11 +141,11 @@ impl World {
             "{missed:?} are missing between {seen} and {line}"
         );
         let job = job_of(line).unwrap();
-        // Or it was of that name when the store was read.
-        let named = line["session"].as_str().unwrap_or_default();
-        let filter = &watch.filter;
+        let stored = &self.jobs[&job];
+        // Or its session had that name when the store was read.
+        let mut names = std::iter::once(&stored.session).chain(&stored.former);
         assert!(
-            filter.wants(job, &self.jobs[&job]) || filter.wants_of(job, named),
+            names.any(|name| watch.filter.wants_of(job, name)),
             "nobody wanted {line}"
         );
         assert!(

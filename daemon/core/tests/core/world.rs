@@ -54,6 +54,8 @@ pub struct Process {
 #[derive(Debug, Clone)]
 pub struct StoredJob {
     pub session: String,
+    /// What its session was called before.
+    pub former: BTreeSet<String>,
     pub agent: String,
     pub request: String,
     pub seq: u64,
