@@ -133,13 +133,13 @@ pub struct WhoArgs {
     /// The conversation; without it a new one
     #[arg(long, short, visible_alias = "session-id", value_name = "NAME")]
     pub session: Option<String>,
-    /// Pin the model's provider
+    /// Pin the model's provider, of this turn and the session's later ones
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
-    /// Pin the model
+    /// Pin the model, of this turn and the session's later ones
     #[arg(long, short, value_name = "NAME")]
     pub model: Option<String>,
-    /// How hard to think, in the agent's words
+    /// How hard to think, in the agent's words, from this turn on
     #[arg(long, value_name = "LEVEL")]
     pub thinking: Option<String>,
     /// What to ask when that model fails, as provider/model; may be given again
