@@ -244,6 +244,17 @@ pub fn exec_form(agent: &AgentConfig) -> Option<AgentConfig> {
 pub fn one_shot(agent: &AgentConfig) -> Option<Vec<String>> {
     let words = match agent.kind {
         Kind::Exec => agent.command.clone(),
+        // It takes the same options in both forms.
+        _ if presets::is_built_in(agent) => {
+            let serves = agent.command.iter().position(|word| word == "--rpc")?;
+            let mut words = agent.command.clone();
+            let told = words.iter().any(|word| word.starts_with("--provider"));
+            let provider = agent.provider.as_ref().filter(|_| !told);
+            let provider = provider.map(|provider| format!("--provider={provider}"));
+            let form = ["--model={model}", "--prompt={prompt}"].map(str::to_owned);
+            words.splice(serves..=serves, provider.into_iter().chain(form));
+            words
+        }
         _ => {
             let preset = preset_of(agent)?;
             let path = agent.command.first().map(PathBuf::from);
