@@ -259,6 +259,7 @@ impl Bench<'_> {
         let ended = match &ended_as {
             turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
             turn::TurnOutcome::Left
+            | turn::TurnOutcome::Waited(_)
             | turn::TurnOutcome::Failed(..)
             | turn::TurnOutcome::Unwritten(..) => None,
         };

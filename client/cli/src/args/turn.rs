@@ -25,6 +25,9 @@ pub struct SendArgs {
     /// And what is seen of it.
     #[command(flatten)]
     pub shown: ShownArgs,
+    /// Stop waiting after this: the turn goes on, the exit code is 75, `collect` gets the answer
+    #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
+    pub wait: Option<f64>,
     /// When the session is busy: wait, or be refused
     #[arg(long, value_enum, default_value_t = ModeArg::Queue, hide_possible_values = false)]
     pub mode: ModeArg,
@@ -151,7 +154,7 @@ pub struct WhoArgs {
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Longest running time: 90s, 10m, or seconds
+    /// End the turn when it has run so long: 90s, 10m, or seconds
     #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
 }

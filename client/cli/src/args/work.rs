@@ -43,7 +43,7 @@ pub struct CollectArgs {
     /// Which
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<JobId>,
-    /// Longest wait: 90s, 10m, or seconds; 0 looks without waiting
+    /// Stop waiting after this, the jobs go on: 90s, 10m, or seconds; 0 looks without waiting
     #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
     /// Wait for the first, not for all
