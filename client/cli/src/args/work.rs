@@ -463,7 +463,7 @@ pub struct CompactArgs {
 // `backup`.
 #[derive(Args, Clone, Debug)]
 pub struct BackupArgs {
-    /// Where to, not there yet; without, beside the store. With --every a directory
+    /// A new file, in this directory if not given. With --every a directory, else beside the store
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// One now, and one by itself so often, as 1d or 12h; `never` ends that
