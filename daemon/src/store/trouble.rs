@@ -52,6 +52,11 @@ pub(super) fn is_locked(error: &StoreError) -> bool {
     ))
 }
 
+/// Is there no room on the disk?
+pub(super) fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+}
+
 /// Why an open store can't be written, for a person.
 pub(super) fn words(path: &Path, error: &rusqlite::Error) -> String {
     let shown = path.display();

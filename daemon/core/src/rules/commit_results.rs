@@ -100,7 +100,11 @@ impl State {
                 // From when the trouble began: another message of it doesn't put off who waits.
                 self.outbox.set_if_unset(Timer::Doubt, until);
             }
-            None => self.outbox.clear(Timer::Doubt),
+            None => {
+                self.outbox.clear(Timer::Doubt);
+                // What waited for it may start.
+                self.outbox.set(Timer::Schedule, self.now.mono);
+            }
         }
         self.store_trouble = trouble;
     }
