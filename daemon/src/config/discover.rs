@@ -62,7 +62,7 @@ pub(super) fn default_of_name(
 pub(super) fn why_no_program(file: &Path, files: &Files) -> Option<String> {
     let shown = file.display();
     let why = match files.at(file) {
-        Err(absent) if absent.is_silent() => {
+        Err(absent) if !absent.is_gone() => {
             format!("`{shown}` can't be looked at: {}", absent.error)
         }
         Err(absent) => {
@@ -107,11 +107,7 @@ fn lost_interpreter(program: &Path, files: &Files) -> Option<PathBuf> {
         .next()?;
     let line = std::str::from_utf8(line).ok()?;
     let interpreter = PathBuf::from(line.split_ascii_whitespace().next()?);
-    let is_lost = || {
-        files
-            .at(&interpreter)
-            .is_err_and(|absent| !absent.is_silent())
-    };
+    let is_lost = || files.at(&interpreter).is_err_and(|absent| absent.is_gone());
     (interpreter.is_absolute() && is_lost()).then_some(interpreter)
 }
 
@@ -126,7 +122,11 @@ fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String
 
 fn timmy(look: &HostEnv, provider: Option<&str>) -> Vec<String> {
     let sibling = look.exe_dir.as_ref().map(|dir| dir.join(TIMMY));
-    let found = sibling.filter(|file| look.files.is_program(file));
+    // One that can't be looked at may be there: why, is said of it.
+    let found = sibling.filter(|file| match look.files.at(file) {
+        Ok(found) => found.is_program(),
+        Err(absent) => !absent.is_gone(),
+    });
     let found = found.or_else(|| look.find(TIMMY).map(|(path, _)| path));
     let mut command = command(found, TIMMY, &["--rpc"]);
     if let Some(provider) = provider {
