@@ -108,6 +108,7 @@ impl State {
         self.go_on_stopping();
         // What nobody waits for shares one commit, unless another order has taken it along.
         self.outbox.tell_the_rest();
+        self.listen_to_the_store();
         // What that ended is brought up to date for whoever asks next.
         self.update_indexes();
         self.outbox.swap(effects);

@@ -26,6 +26,8 @@ pub struct State {
     pub(crate) leaving: Option<Leave>,
     /// Why the store takes nothing for now.
     pub(crate) store_trouble: Option<String>,
+    /// It has said nothing for so long that nobody is to wait for it: its disk may hang.
+    pub(crate) store_silent: bool,
     pub(crate) jobs: Jobs,
     pub(crate) sessions: Sessions,
     pub(crate) pool: Pool,
@@ -49,6 +51,7 @@ impl State {
             mode: Mode::Ready,
             leaving: None,
             store_trouble: None,
+            store_silent: false,
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             pool: Pool::default(),
