@@ -21,6 +21,8 @@ use crate::settings::Settings;
 pub struct State {
     pub(crate) settings: Settings,
     pub(crate) now: Now,
+    /// When it was told of something first.
+    pub(crate) began: Option<Now>,
     pub(crate) mode: Mode,
     /// A stop that was asked for and has not begun.
     pub(crate) leaving: Option<Leave>,
@@ -48,6 +50,7 @@ impl State {
         Self {
             settings,
             now: Now::default(),
+            began: None,
             mode: Mode::Ready,
             leaving: None,
             store_trouble: None,
