@@ -43,7 +43,7 @@ macro_rules! wrong {
 }
 
 #[cfg(debug_assertions)]
-pub(crate) use chosen::{is_chosen, is_wrong, linger, reached};
+pub(crate) use chosen::{hang, is_chosen, is_wrong, linger, reached};
 
 #[cfg(debug_assertions)]
 mod chosen {
@@ -100,6 +100,13 @@ mod chosen {
         let until = Instant::now() + Duration::from_millis(50);
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             std::thread::park_timeout(left);
+        }
+    }
+
+    /// Goes no further as long as a file is there, as on a disk that hangs.
+    pub(crate) fn hang(database: &std::path::Path) {
+        while database.with_extension("hangs").exists() {
+            linger();
         }
     }
 

@@ -39,6 +39,42 @@ fn bench_times_each_kind_of_turn() {
 }
 
 #[test]
+fn bench_of_timmy_times_its_own_command() {
+    let daemon = Daemon::with("");
+    let run = |more: &[&str]| {
+        let bench = ["bench", "timmy", "--turns", "1", "--yes", "--json"];
+        let done = daemon.agentctl(&[&bench, more].concat());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        serde_json::from_str::<Value>(&done.stdout).unwrap()
+    };
+    let told = run(&[]);
+    assert!(told["own"][0].as_f64().is_some(), "{told}");
+    let pinned = run(&["--provider", "echo"]);
+    assert!(pinned["own"][0].as_f64().is_some(), "{pinned}");
+    // The pin goes with the turns, too: this provider isn't there.
+    let refused = [
+        "bench",
+        "timmy",
+        "--turns",
+        "1",
+        "--yes",
+        "--provider",
+        "nope",
+    ];
+    let refused = daemon.agentctl(&refused);
+    assert!(refused.stderr.contains("nope"), "{refused:?}");
+    for list in [&["jobs"][..], &["sessions"]] {
+        let shown = daemon.agentctl(list);
+        assert!(!shown.stdout.contains("bench-"), "{shown:?}");
+    }
+    let jobs = daemon.agentctl(&["jobs", "--json"]);
+    let jobs: Value = serde_json::from_str(jobs.stdout.lines().next().unwrap()).unwrap();
+    let session = jobs["jobs"][0]["session"].as_str().unwrap();
+    let named = daemon.agentctl(&["jobs", "--session", session]);
+    assert!(named.stdout.contains("bench-"), "{named:?}");
+}
+
+#[test]
 fn bench_runs_nothing_that_nobody_allowed() {
     let daemon = Daemon::with(SLOW);
     let refused = daemon.agentctl(&["bench", "slow"]);

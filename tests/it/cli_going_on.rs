@@ -193,3 +193,28 @@ fn interrupted_job_has_no_time_nobody_knows() {
     });
     assert!(shown.starts_with("j1 interrupted\n"), "{shown}");
 }
+
+#[test]
+fn session_goes_on_with_what_it_was_given() {
+    let daemon = Place::new("").start();
+    let begun = [
+        "send",
+        "-a",
+        "timmy",
+        "--provider",
+        "echo",
+        "-s",
+        "trip",
+        "a",
+    ];
+    assert_eq!(said(&daemon.agentctl(&begun)), "a\n");
+    assert_eq!(said(&daemon.agentctl(&["send", "-s", "trip", "b"])), "b\n");
+    assert_eq!(said(&daemon.agentctl(&["send", "-c", "c"])), "c\n");
+    // The next daemon knows it, and so does a run without one.
+    let daemon = daemon.kill().start();
+    assert_eq!(said(&daemon.agentctl(&["send", "-s", "trip", "d"])), "d\n");
+    let place = daemon.kill();
+    assert_eq!(said(&place.agentctl(&["send", "-s", "trip", "e"])), "e\n");
+    let another = place.agentctl(&["send", "-a", "timmy", "f"]);
+    assert_ne!(another.code, Some(0), "{another:?}");
+}

@@ -527,3 +527,32 @@ fn agents_shows_what_is_usable_first() {
     let all = daemon.agentctl(&["agents", "--all"]);
     assert!(said(&all).contains("looked-for"), "{all:?}");
 }
+
+#[test]
+fn backup_needs_neither_name_nor_daemon() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.agentctl(&["send", "hi"]).code, Some(0));
+    let copied = |place: &Place| {
+        let made = place.agentctl(&["backup"]);
+        let path = said(&made).split(" (").next().unwrap().to_owned();
+        let name = path.strip_prefix(place.path("home").to_str().unwrap());
+        let name = name.unwrap().trim_start_matches('/').to_owned();
+        assert!(
+            name.starts_with("agentd-2") && name.ends_with(".db"),
+            "{name}"
+        );
+        assert!(made.stderr.contains("same disk"), "{made:?}");
+        std::fs::rename(&path, place.path(&name)).unwrap();
+        place.path(&name)
+    };
+    copied(&daemon.place);
+    let place = daemon.kill();
+    let copy = copied(&place);
+    std::fs::remove_dir_all(place.path("state")).unwrap();
+    let restored = place.agentctl(&["restore", copy.to_str().unwrap()]);
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    assert!(said(&place.agentctl(&["jobs"])).contains("j1"));
+    // Made by itself it is by a daemon only.
+    let often = place.agentctl(&["backup", "--every", "1d"]);
+    assert_eq!(often.code, Some(69), "{often:?}");
+}

@@ -344,3 +344,37 @@ fn watch_joins_text_and_has_times() {
         assert_eq!((digits.count(), time.len()), (6, 8), "{line}");
     }
 }
+
+#[test]
+fn send_stops_waiting_while_its_turn_goes_on() {
+    let daemon = Daemon::start();
+    let gate = daemon.path("gate");
+    let text = format!("chaos:wait-file {}; say done", gate.display());
+    let left = daemon.agentctl(&["send", "-a", "chaos", "--wait", "200ms", &text]);
+    assert_eq!(left.code, Some(75), "{left:?}");
+    for says in ["j1 goes on", "`agentctl collect j1`"] {
+        assert!(left.stderr.contains(says), "{left:?}");
+    }
+    std::fs::write(&gate, "").unwrap();
+    let done = daemon.agentctl(&["collect", "j1"]);
+    assert!(done.stdout.contains("done"), "{done:?}");
+    let soon = daemon.agentctl(&["send", "--wait", "1m", "hi"]);
+    assert_eq!((soon.code, &*soon.stdout), (Some(0), "hi\n"), "{soon:?}");
+    // Nothing would go on without it.
+    let place = daemon.kill();
+    let refused = place.agentctl(&["send", "--wait", "1m", "hi"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+}
+
+#[test]
+fn time_options_say_what_becomes_of_turns() {
+    let place = Place::new("");
+    for (command, says) in [
+        ("send", "End the turn"),
+        ("send", "Stop waiting"),
+        ("collect", "Stop waiting"),
+    ] {
+        let help = place.agentctl(&["help", command]).stdout;
+        assert!(help.contains(says), "{help}");
+    }
+}

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{AGENTD, Client, Daemon, Place, wait_for};
+use crate::support::{AGENTD, Client, Daemon, Place, finish, wait_for};
 
 /// As many as connections would take with nothing kept for anybody else.
 const FILES: usize = 600;
@@ -111,4 +111,26 @@ fn descriptors_suffice_for_all_workers_beside_any_connections() {
     let log = daemon.log();
     assert!(!log.contains("Too many open files"), "{log}");
     drop(flood);
+}
+
+#[test]
+fn descriptors_that_are_too_few_are_named() {
+    let place = Place::new(&Daemon::config(""));
+    let run = |files: usize, program: &str, args: &[&str]| {
+        let mut sh: Command = place.command("/bin/sh");
+        let shell = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        sh.args(["-c", &shell, program]).args(args);
+        finish(sh, b"{\"type\":\"agents\"}\n")
+    };
+    // Where exactly each number fails is another question.
+    for files in 10..22 {
+        let told = run(files, AGENTD, &["--stdio"]);
+        let said = told.stdout.clone() + &told.stderr;
+        let is_named = said.contains("Too many open files") || said.contains("ulimit -n");
+        assert!(is_named || told.code == Some(0), "{files}: {told:?}");
+        assert!(!said.contains("unable to open"), "{files}: {told:?}");
+        let timmy = said.lines().find(|line| line.contains("\"timmy\""));
+        let lost = timmy.is_some_and(|line| line.contains("program `timmy` is not"));
+        assert!(!lost, "{files}: {told:?}");
+    }
 }

@@ -321,3 +321,33 @@ fn journal_that_nobody_reads_stops_nobody() {
         });
     });
 }
+
+#[test]
+fn send_says_soon_that_the_disk_hangs() {
+    let place = Place::new(&Daemon::config(""));
+    let daemon = place.start_with(&[("AGENTD_FAILPOINT", "store-hangs")]);
+    let hangs = daemon.path("state/agentd.hangs");
+    std::fs::write(&hangs, "").unwrap();
+    let begun = std::time::Instant::now();
+    let sent = daemon.agentctl(&["send", "hi"]);
+    let took = begun.elapsed();
+    assert_eq!(sent.code, Some(75), "{sent:?}");
+    assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+    assert!(sent.stderr.contains("not answered for 10 s"), "{sent:?}");
+    assert_eq!(daemon.status()["state"], "degraded");
+    // Who comes then need not wait at all.
+    let begun = std::time::Instant::now();
+    assert_eq!(daemon.agentctl(&["send", "b"]).code, Some(75));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+    std::fs::remove_file(&hangs).unwrap();
+    daemon.until("it is well again", |status| {
+        (status["state"] == "ready").then_some(())
+    });
+    let mut words = sent.stderr.split_whitespace();
+    words.find(|word| *word == "--idempotency-key");
+    let key = words.next().unwrap();
+    let again = daemon.agentctl(&["send", "hi", "--idempotency-key", key]);
+    assert_eq!((again.code, &*again.stdout), (Some(0), "hi\n"), "{again:?}");
+    let jobs = daemon.agentctl(&["jobs", "--json"]).stdout;
+    assert_eq!(jobs.matches("\"job\":").count(), 1, "it ran once: {jobs}");
+}

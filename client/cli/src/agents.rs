@@ -250,6 +250,7 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let received = match &outcome {
         turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
         turn::TurnOutcome::Left
+        | turn::TurnOutcome::Waited(_)
         | turn::TurnOutcome::Failed(..)
         | turn::TurnOutcome::Unwritten(..) => None,
     };

@@ -174,6 +174,7 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
         socket,
         fallback: send::fallback(args.no_fallback),
         go_on: false,
+        wait: None,
     };
     turn.shown(send, &args.shown).await
 }

@@ -45,10 +45,18 @@ struct Times {
 }
 
 pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let agent = match agent(&args.agent, socket).await? {
+    let mut agent = match agent(&args.agent, socket).await? {
         Ok(agent) => agent,
         Err(exit) => return Ok(exit),
     };
+    let had_one = agent.one_shot.is_some();
+    agent.one_shot = pinned(&agent, args.provider.as_deref(), args.model.as_deref());
+    if had_one && agent.one_shot.is_none() {
+        output::note(&format!(
+            "the own command of `{}` isn't timed: how it is told a provider or a model isn't known",
+            args.agent
+        ));
+    }
     let kinds = 2 + u32::from(agent.one_shot.is_some());
     // And one that brings the agent into use.
     let turns = args.turns * kinds + 1;
@@ -58,6 +66,8 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
     let bench = Bench {
         agent,
         prompt: args.prompt.clone().unwrap_or_else(|| PROMPT.to_owned()),
+        provider: args.provider.clone(),
+        model: args.model.clone(),
         mark: key::random()?,
         begun: AtomicU32::new(0),
         socket,
@@ -122,6 +132,42 @@ async fn agent(name: &str, socket: Option<&Path>) -> io::Result<Result<AgentRow,
     Ok(Ok(agent))
 }
 
+/// The agent's own command, told which model to ask; none where it isn't known how that is said.
+fn pinned(agent: &AgentRow, provider: Option<&str>, model: Option<&str>) -> Option<Vec<String>> {
+    let mut words = agent.one_shot.clone()?;
+    let program = Path::new(words.first()?).file_name()?.to_str()?;
+    let is_timmy = agent.kind == "jsonl" && program == "timmy";
+    let says = match (provider, model) {
+        (None, None) => return Some(words),
+        // Somebody's own command: its options are its own, too.
+        _ if agent.kind == "exec" => return None,
+        (Some(_), _) if !is_timmy => return None,
+        (provider, model) => [("--provider=", provider), ("--model=", model)],
+    };
+    for (option, value) in says {
+        let Some(value) = value else { continue };
+        // What it was told by its configuration counts no more.
+        if let Some(at) = words
+            .iter()
+            .position(|word| word == option.trim_end_matches('='))
+        {
+            words.drain(at..(at + 2).min(words.len()));
+        }
+        words.retain(|word| !word.starts_with(option));
+        let prompt = words
+            .iter()
+            .position(|word| word == "-" || word.contains("{prompt}"));
+        let at = match prompt {
+            // `-z {prompt}`, `-- {prompt}`: before both.
+            Some(at) if at > 1 && words[at - 1].starts_with('-') => at - 1,
+            Some(at) => at,
+            None => words.len(),
+        };
+        words.insert(at, format!("{option}{value}"));
+    }
+    Some(words)
+}
+
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 fn may_cost(agent: &str, turns: u32) -> io::Result<bool> {
     let costs = format!("this runs {turns} real turns of `{agent}`, which cost what they cost");
@@ -138,6 +184,8 @@ fn may_cost(agent: &str, turns: u32) -> io::Result<bool> {
 struct Bench<'a> {
     agent: AgentRow,
     prompt: String,
+    provider: Option<String>,
+    model: Option<String>,
     /// Makes the names of its sessions its own.
     mark: String,
     /// Which of its sessions may be there.
@@ -150,10 +198,11 @@ impl Bench<'_> {
     async fn run(&self, turns: u32) -> io::Result<Result<Times, Exit>> {
         let mut times = Times::default();
         // Brings the agent into use; how long that takes is another question.
-        if let Err(exit) = self.turn(0).await? {
+        let begun = self.turn(0).await;
+        self.close(0).await;
+        if let Err(exit) = begun? {
             return Ok(Err(exit));
         }
-        self.close(0).await;
         for number in 1..=turns {
             if output::err_is_terminal() {
                 output::err(&format!("\r{number} of {turns} …"));
@@ -193,6 +242,8 @@ impl Bench<'_> {
             text: self.prompt.clone(),
             agent: Some(self.agent.name.clone()),
             session: Some(self.session(number)),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
             cwd: std::env::current_dir()?.to_str().map(str::to_owned),
             on_question: Some(OnQuestion::Deny),
             ..Send::default()
@@ -208,6 +259,7 @@ impl Bench<'_> {
         let ended = match &ended_as {
             turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
             turn::TurnOutcome::Left
+            | turn::TurnOutcome::Waited(_)
             | turn::TurnOutcome::Failed(..)
             | turn::TurnOutcome::Unwritten(..) => None,
         };
@@ -405,6 +457,53 @@ mod tests {
             lines[3].contains("0.10 s  0.10 s – 0.10 s  10 %"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn bench_tells_the_own_command_its_model() {
+        let row = |kind: &str, words: &str| AgentRow {
+            name: "a".to_owned(),
+            kind: kind.to_owned(),
+            command: Vec::new(),
+            found: "path".to_owned(),
+            version: None,
+            logged_in: None,
+            note: None,
+            one_shot: Some(words.split(' ').map(str::to_owned).collect()),
+            usable: true,
+            why_not: None,
+            default: false,
+        };
+        for (kind, words, wanted) in [
+            (
+                "claude",
+                "/bin/claude -p --model=n",
+                "/bin/claude -p --model=m",
+            ),
+            (
+                "codex",
+                "codex exec --skip-git-repo-check -",
+                "codex exec --model=m --skip-git-repo-check -",
+            ),
+            (
+                "acp",
+                "opencode run -- {prompt}",
+                "opencode run --model=m -- {prompt}",
+            ),
+            ("acp", "hermes -z {prompt}", "hermes --model=m -z {prompt}"),
+        ] {
+            let told = pinned(&row(kind, words), None, Some("m"));
+            assert_eq!(told.unwrap().join(" "), wanted);
+        }
+        let timmy = row("jsonl", "/b/timmy --prompt={prompt} --provider echo");
+        let told = pinned(&timmy, Some("p"), Some("m")).unwrap();
+        assert_eq!(
+            told.join(" "),
+            "/b/timmy --model=m --provider=p --prompt={prompt}"
+        );
+        assert_eq!(pinned(&row("claude", "claude -p"), Some("p"), None), None);
+        assert_eq!(pinned(&row("exec", "sh -c x"), None, Some("m")), None);
+        assert!(pinned(&row("exec", "sh -c x"), None, None).is_some());
     }
 
     #[test]

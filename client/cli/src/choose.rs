@@ -29,7 +29,10 @@ pub(super) fn of(outcome: &TurnOutcome) -> Option<&[String]> {
             Some(Line::Error(error)) if is_open(error) => Some(&error.choices),
             _ => None,
         },
-        TurnOutcome::Left | TurnOutcome::Failed(..) | TurnOutcome::Unwritten(..) => None,
+        TurnOutcome::Left
+        | TurnOutcome::Waited(_)
+        | TurnOutcome::Failed(..)
+        | TurnOutcome::Unwritten(..) => None,
     }
 }
 

@@ -20,7 +20,7 @@ use clap_complete::env::{EnvCompleter, Shells};
 
 use super::args::{Cli, Shell};
 use super::exit::Exit;
-use super::{built_in, first_use, output};
+use super::{bench, built_in, first_use, output};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
@@ -216,7 +216,9 @@ fn sessions() -> Vec<CompletionCandidate> {
     };
     let page = asked(async |client: &mut Client| SessionPages::of(newest).next(client).await);
     let rows = page.flatten().map(|page| page.value).unwrap_or_default();
-    candidates(rows.into_iter().map(|row| (row.session, row.agent)))
+    let rows = rows.into_iter();
+    let rows = rows.filter(|row| !bench::is_of_bench(&row.session));
+    candidates(rows.map(|row| (row.session, row.agent)))
 }
 
 fn recent() -> Jobs {
@@ -229,6 +231,7 @@ fn recent() -> Jobs {
 fn jobs() -> Vec<CompletionCandidate> {
     let rows = asked(async |client: &mut Client| client.jobs(recent()).await);
     let rows = rows.unwrap_or_default().into_iter();
+    let rows = rows.filter(|row| !bench::is_of_bench(&row.session));
     candidates(rows.map(|row| (row.job.to_string(), row.preview)))
 }
 

@@ -4,39 +4,73 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use agentd_protocol::work::Backup;
 use serde_json::Value;
 
-use super::args::{BackupArgs, ExportArgs};
+use super::args::{BackupArgs, ExportArgs, PastArgs};
 use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, compose, output, render};
+use super::{ask, compose, output, render, value};
+use agentd_client::client::Server;
 use agentd_client::copies::ExportPages;
+use agentd_client::places::Environment;
 
 pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let here = std::env::current_dir().ok();
-    let path = args.path.as_ref();
-    let path = path.map(|given| compose::absolute(given, here.as_deref()));
+    // Made by the daemon from then on. One now is made without it, too.
+    let client = match args.every {
+        Some(_) => ask::daemon(socket).await,
+        None => ask::past(socket, PastArgs::default()).await,
+    };
+    let mut client = match client {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let is_here = !matches!(client.server(), Server::Remote(_));
+    let given = match (&args.path, args.every) {
+        (Some(path), _) => Some(path.clone()),
+        // Another machine's directories are its own.
+        (None, None) if is_here => Some(PathBuf::from(file_of(value::now_ms()))),
+        (None, _) => None,
+    };
+    let path = given.map(|given| compose::absolute(&given, here.as_deref()));
     let backup = Backup {
         path: path.map(|path| path.to_string_lossy().into_owned()),
         every: args.every.map(|every| every.as_secs()),
         keep: args.keep,
     };
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
     let mut busy = Busy::begin();
     let copying = client.backup(&backup);
     let copied = busy.during("copying the store", copying).await;
     drop(busy);
+    client.close().await;
+    let is_named = args.path.is_some() || args.every.is_some();
+    if let (Ok(copied), true) = (&copied, is_here && !is_named)
+        && is_beside_the_store(Path::new(&copied.value.path))
+    {
+        output::note("it is on the same disk as the store; a copy elsewhere outlives that disk");
+    }
     ask::print(copied, args.json, |copied| {
         let path = output::safe(&copied.path);
         format!("{path} ({})\n", render::size(copied.bytes))
     })
+}
+
+/// What a copy is called that nobody named: by its time.
+fn file_of(now_ms: i64) -> String {
+    let time = value::rfc3339(now_ms / 1000).replace([':', '-'], "");
+    format!("agentd-{}.db", time.trim_end_matches('Z').replace('T', "-"))
+}
+
+/// Would both go with one disk?
+fn is_beside_the_store(copy: &Path) -> bool {
+    let state = Environment::of_process().state_dir();
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|found| found.dev());
+    let (state, copy) = (state.as_deref().and_then(device), device(copy));
+    state.is_some() && state == copy
 }
 
 pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Result<Exit> {

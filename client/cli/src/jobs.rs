@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::args::{JobsArgs, PsArgs, SteerArgs};
 use super::exit::Exit;
-use super::{ask, details, output, prompt, rows, value};
+use super::{ask, bench, details, output, prompt, rows, value};
 use agentd_client::client::{Client, START_IT};
 use agentd_client::jobs::JobPages;
 use agentd_terminal::style::Style;
@@ -32,7 +32,12 @@ pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Ex
 async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
     // A daemon of before knows no filter for it.
     let agent = args.agent.clone();
-    let is_wanted = |row: &JobRow| agent.as_ref().is_none_or(|agent| row.agent == *agent);
+    let named = args.session.is_some();
+    let is_wanted = |row: &JobRow| {
+        // What a bench ran is nothing that anybody asked for, once it is over.
+        let is_of_bench = row.finished_at.is_some() && bench::is_of_bench(&row.session);
+        agent.as_ref().is_none_or(|agent| row.agent == *agent) && (named || !is_of_bench)
+    };
     let mut pages = JobPages::new(Jobs {
         session: args.session,
         agent: args.agent,

@@ -23,6 +23,15 @@ const KEY_OPTION: &str = "--idempotency-key";
 pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
     match outcome {
         TurnOutcome::Left => Exit::Interrupted,
+        TurnOutcome::Waited(job) => {
+            let what = job.map_or_else(|| "the turn".to_owned(), |job| job.to_string());
+            output::note(&format!("no longer waiting; {what} goes on by itself"));
+            output::err(&match job {
+                Some(job) => answer_hint(&words(), *job),
+                None => again.hint(None),
+            });
+            Exit::Unknown
+        }
         TurnOutcome::Unwritten(error, job) => unwritten(error, *job),
         TurnOutcome::Final(received, interrupted) => {
             let exit = received.line.as_ref().map_or(Exit::Failed, exit::of_line);
@@ -183,6 +192,15 @@ fn words() -> Vec<String> {
     words
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
+}
+
+/// How somebody gets the answer of a job that goes on.
+fn answer_hint(words: &[String], job: JobId) -> String {
+    let there = daemon_of(words);
+    format!(
+        "hint: `agentctl{there} collect {job}` waits for its answer, `agentctl{there} attach {job}` \
+         shows it, `agentctl{there} abort {job}` ends it\n"
+    )
 }
 
 /// How somebody hears of a turn that was accepted: from the store, or from the daemon that comes

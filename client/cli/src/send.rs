@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use agentd_protocol::Line;
 use agentd_protocol::request::{Mode, OnQuestion, Send};
@@ -43,8 +44,10 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
     send.attachments.extend(prompt.attached);
     let turn = OwnTurn {
         socket,
-        fallback: fallback(args.turn.no_fallback),
+        // What goes on when we leave is the daemon's.
+        fallback: fallback(args.turn.no_fallback || args.wait.is_some()),
         go_on: args.go_on,
+        wait: args.wait.map(Duration::from_secs_f64),
     };
     turn.shown(send, &args.shown).await
 }
@@ -59,6 +62,7 @@ pub(super) async fn agent(args: AgentArgs, socket: Option<&Path>) -> io::Result<
         socket,
         fallback: fallback(args.turn.no_fallback),
         go_on: false,
+        wait: None,
     };
     if args.json {
         return turn.run(send, None, |_| PayloadView).await;
@@ -80,6 +84,8 @@ pub(super) struct OwnTurn<'a> {
     pub(super) fallback: Fallback,
     /// Is it the next one of the last session?
     pub(super) go_on: bool,
+    /// It is waited for so long at most.
+    pub(super) wait: Option<Duration>,
 }
 
 impl OwnTurn<'_> {
@@ -117,7 +123,8 @@ impl OwnTurn<'_> {
                         client.close().await;
                         return Ok(exit);
                     }
-                    turn::run(client, &send, &mut view(&send), asker.take()).await?
+                    turn::run_within(client, &send, &mut view(&send), asker.take(), self.wait)
+                        .await?
                 }
                 Err(error) => turn::TurnOutcome::Failed(error, None),
             };

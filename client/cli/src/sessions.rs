@@ -256,10 +256,12 @@ async fn idle_for(
     }
     // A daemon of before lists all.
     all.retain(|row| {
-        let used = unix_ms(&row.last_active_at);
-        row.state == SessionPhase::Idle
-            && used.is_some_and(|used| used <= before)
-            && agent.is_none_or(|agent| row.agent == agent)
+        // What a daemon saw pass goes before what a clock says now, which may have been set.
+        let is_old = match row.idle_s {
+            Some(seen) => Duration::from_secs(seen) >= idle_for,
+            None => unix_ms(&row.last_active_at).is_some_and(|used| used <= before),
+        };
+        row.state == SessionPhase::Idle && is_old && agent.is_none_or(|agent| row.agent == agent)
     });
     Ok(all.into_iter().map(|row| row.session).collect())
 }

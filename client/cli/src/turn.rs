@@ -76,6 +76,8 @@ pub(super) enum TurnOutcome {
     Final(Box<Received>, Interrupted),
     /// Asked twice to end: we left, the turn may still be ending.
     Left,
+    /// It goes on, and nobody waits for it any longer; its number is, once it was accepted.
+    Waited(Option<JobId>),
     /// Nobody could take it, or its end isn't known; its number is, once it was accepted.
     Failed(ClientError, Option<AcceptedTurn>),
     /// What it said could not be written.
@@ -155,7 +157,25 @@ pub(super) async fn run(
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
-    shown(client, (Asked::Send(send), Duration::ZERO), view, asker).await
+    run_within(client, send, view, asker, None).await
+}
+
+/// The same, for so long at most: then the turn goes on by itself.
+pub(super) async fn run_within(
+    client: Client,
+    send: &Send,
+    view: &mut impl View,
+    asker: Option<Asker>,
+    wait: Option<Duration>,
+) -> io::Result<TurnOutcome> {
+    shown(
+        client,
+        (Asked::Send(send), Duration::ZERO),
+        view,
+        asker,
+        wait,
+    )
+    .await
 }
 
 /// Shows a turn that was sent before, and began so long ago, from its beginning to its end. Ctrl-C
@@ -166,7 +186,7 @@ pub(super) async fn follow(
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
-    shown(client, (Asked::Job(job), since), view, asker).await
+    shown(client, (Asked::Job(job), since), view, asker, None).await
 }
 
 async fn shown(
@@ -174,6 +194,7 @@ async fn shown(
     (asked, since): (Asked<'_>, Duration),
     view: &mut impl View,
     asker: Option<Asker>,
+    wait: Option<Duration>,
 ) -> io::Result<TurnOutcome> {
     let stops = Stops::hear(&client)?;
     let begun = Instant::now();
@@ -186,6 +207,7 @@ async fn shown(
         abort: Interrupted::No,
         // A machine that was started after it knows no such time.
         begun: begun.checked_sub(since).unwrap_or(begun),
+        until: wait.map(|wait| begun + wait),
         ticks: ticks(begun),
         heard: Heard::default(),
         waiting: Waiting::default(),
@@ -210,6 +232,14 @@ async fn shown(
     Ok(outcome)
 }
 
+/// Comes when nobody waits any longer.
+async fn over(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A turn on its way, over as many conversations as that takes.
 struct Running<'a, V> {
     client: Client,
@@ -219,6 +249,8 @@ struct Running<'a, V> {
     stops: Stops,
     abort: Interrupted,
     begun: Instant,
+    /// Then it goes on without us, once it is accepted.
+    until: Option<Instant>,
     ticks: Interval,
     heard: Heard,
     waiting: Waiting,
@@ -341,6 +373,9 @@ impl<V: View> Running<'_, V> {
                 NextLine::Line(next) => next,
                 NextLine::Lost(lost) => return Ok(ConversationEnd::Lost(lost)),
                 NextLine::Left => return Ok(ConversationEnd::Over(TurnOutcome::Left)),
+                NextLine::Waited => {
+                    return Ok(ConversationEnd::Over(TurnOutcome::Waited(self.job)));
+                }
             };
         }
     }
@@ -352,6 +387,7 @@ impl<V: View> Running<'_, V> {
                     Ok(next) => NextLine::Line(next),
                     Err(lost) => NextLine::Lost(lost),
                 }),
+                () = over(self.until) => return Ok(NextLine::Waited),
                 () = self.stops.asked() => {
                     let again = std::mem::replace(&mut self.abort, Interrupted::Yes);
                     if again == Interrupted::Yes || matches!(self.asked, Asked::Job(_)) {
@@ -476,6 +512,8 @@ enum NextLine {
     Line(Received),
     Lost(LostError),
     Left,
+    /// It was waited for long enough.
+    Waited,
 }
 
 fn ticks(begun: Instant) -> Interval {

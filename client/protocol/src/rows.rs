@@ -166,6 +166,9 @@ pub struct SessionRow {
     pub turns: u64,
     pub created_at: String,
     pub last_active_at: String,
+    /// Seconds since then, as far as the daemon saw them pass, whatever its clock was set to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u64>,
 }
 
 /// One turn in which something was found.

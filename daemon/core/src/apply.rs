@@ -18,14 +18,7 @@ impl State {
     ///
     /// `now` is read by the caller for this event; its monotonic part must not go back.
     pub fn apply(&mut self, now: Now, event: Event, effects: &mut Vec<Effect>) {
-        self.now = Now {
-            // Deadlines are sums of these two: a clock that went back would hold up every timer
-            // until it had caught up. The wall clock is only shown and compared with dates, so it
-            // may jump.
-            mono: now.mono.max(self.now.mono),
-            boot_ms: now.boot_ms.max(self.now.boot_ms),
-            wall_ms: now.wall_ms,
-        };
+        self.see_the_time(now);
         self.outbox.swap(effects);
         // Before the event is taken apart: its rule gets its parts by value.
         let may_start = may_start(&event);
@@ -108,9 +101,22 @@ impl State {
         self.go_on_stopping();
         // What nobody waits for shares one commit, unless another order has taken it along.
         self.outbox.tell_the_rest();
+        self.listen_to_the_store();
         // What that ended is brought up to date for whoever asks next.
         self.update_indexes();
         self.outbox.swap(effects);
+    }
+
+    fn see_the_time(&mut self, now: Now) {
+        self.now = Now {
+            // Deadlines are sums of these two: a clock that went back would hold up every timer
+            // until it had caught up. The wall clock is only shown and compared with dates, so it
+            // may jump.
+            mono: now.mono.max(self.now.mono),
+            boot_ms: now.boot_ms.max(self.now.boot_ms),
+            wall_ms: now.wall_ms,
+        };
+        self.began.get_or_insert(self.now);
     }
 
     /// When `Ticked` is to be sent next, on the monotonic clock.

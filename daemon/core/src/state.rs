@@ -21,11 +21,15 @@ use crate::settings::Settings;
 pub struct State {
     pub(crate) settings: Settings,
     pub(crate) now: Now,
+    /// When it was told of something first.
+    pub(crate) began: Option<Now>,
     pub(crate) mode: Mode,
     /// A stop that was asked for and has not begun.
     pub(crate) leaving: Option<Leave>,
     /// Why the store takes nothing for now.
     pub(crate) store_trouble: Option<String>,
+    /// It has said nothing for so long that nobody is to wait for it: its disk may hang.
+    pub(crate) store_silent: bool,
     pub(crate) jobs: Jobs,
     pub(crate) sessions: Sessions,
     pub(crate) pool: Pool,
@@ -46,9 +50,11 @@ impl State {
         Self {
             settings,
             now: Now::default(),
+            began: None,
             mode: Mode::Ready,
             leaving: None,
             store_trouble: None,
+            store_silent: false,
             jobs: Jobs::default(),
             sessions: Sessions::default(),
             pool: Pool::default(),

@@ -62,7 +62,7 @@ pub(super) fn default_of_name(
 pub(super) fn why_no_program(file: &Path, files: &Files) -> Option<String> {
     let shown = file.display();
     let why = match files.at(file) {
-        Err(absent) if absent.is_silent() => {
+        Err(absent) if !absent.is_gone() => {
             format!("`{shown}` can't be looked at: {}", absent.error)
         }
         Err(absent) => {
@@ -107,11 +107,7 @@ fn lost_interpreter(program: &Path, files: &Files) -> Option<PathBuf> {
         .next()?;
     let line = std::str::from_utf8(line).ok()?;
     let interpreter = PathBuf::from(line.split_ascii_whitespace().next()?);
-    let is_lost = || {
-        files
-            .at(&interpreter)
-            .is_err_and(|absent| !absent.is_silent())
-    };
+    let is_lost = || files.at(&interpreter).is_err_and(|absent| absent.is_gone());
     (interpreter.is_absolute() && is_lost()).then_some(interpreter)
 }
 
@@ -126,7 +122,11 @@ fn command(found: Option<PathBuf>, name: &str, arguments: &[&str]) -> Vec<String
 
 fn timmy(look: &HostEnv, provider: Option<&str>) -> Vec<String> {
     let sibling = look.exe_dir.as_ref().map(|dir| dir.join(TIMMY));
-    let found = sibling.filter(|file| look.files.is_program(file));
+    // One that can't be looked at may be there: why, is said of it.
+    let found = sibling.filter(|file| match look.files.at(file) {
+        Ok(found) => found.is_program(),
+        Err(absent) => !absent.is_gone(),
+    });
     let found = found.or_else(|| look.find(TIMMY).map(|(path, _)| path));
     let mut command = command(found, TIMMY, &["--rpc"]);
     if let Some(provider) = provider {
@@ -244,6 +244,17 @@ pub fn exec_form(agent: &AgentConfig) -> Option<AgentConfig> {
 pub fn one_shot(agent: &AgentConfig) -> Option<Vec<String>> {
     let words = match agent.kind {
         Kind::Exec => agent.command.clone(),
+        // It takes the same options in both forms.
+        _ if presets::is_built_in(agent) => {
+            let serves = agent.command.iter().position(|word| word == "--rpc")?;
+            let mut words = agent.command.clone();
+            let told = words.iter().any(|word| word.starts_with("--provider"));
+            let provider = agent.provider.as_ref().filter(|_| !told);
+            let provider = provider.map(|provider| format!("--provider={provider}"));
+            let form = ["--model={model}", "--prompt={prompt}"].map(str::to_owned);
+            words.splice(serves..=serves, provider.into_iter().chain(form));
+            words
+        }
         _ => {
             let preset = preset_of(agent)?;
             let path = agent.command.first().map(PathBuf::from);

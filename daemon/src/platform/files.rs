@@ -78,6 +78,18 @@ impl Absent {
     }
 }
 
+impl Absent {
+    /// Is it known that nothing is there? Who can't look, for want of a right or of descriptors,
+    /// doesn't know that.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(
+            self.error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
+    }
+}
+
 impl From<io::Error> for Absent {
     fn from(error: io::Error) -> Self {
         Self { error, link: None }

@@ -141,10 +141,12 @@ fn start(
     Ok((runtime, Some(copied)))
 }
 
-/// Nothing is changed that may be a copy.
+/// Nothing is changed that may be a copy, but a copy of it is made where somebody says.
 fn reading(facts: Facts) -> Facts {
     Arc::new(move |request| {
-        if !request.kind().rules().effect.changes() {
+        let copies = matches!(request, Request::Backup(backup)
+            if backup.every.is_none() && backup.path.is_some());
+        if copies || !request.kind().rules().effect.changes() {
             return facts(request);
         }
         let error = "this run only reads what is stored";

@@ -130,6 +130,7 @@ fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::Ses
         turns: nat(row.get(5)?),
         created_at: rfc3339(created),
         last_active_at: rfc3339(last.map_or(created, |last| last.max(created))),
+        idle_s: None,
     })
 }
 

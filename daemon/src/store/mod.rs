@@ -30,6 +30,7 @@ mod prune;
 mod queue;
 mod read;
 mod readers;
+mod reserve;
 mod restore;
 mod room;
 mod schema;

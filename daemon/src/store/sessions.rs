@@ -257,4 +257,17 @@ impl Writing<'_> {
                 listed::beginning_of(&new.request),
             ])
     }
+
+    /// What its later turns are pinned to, if this one changes it.
+    pub(super) fn pin(&self, session: i64, new: &NewJob) -> rusqlite::Result<()> {
+        if let Some(repins) = &new.repins {
+            let pins = &repins.to;
+            self.conn
+                .prepare_cached(
+                    "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4 WHERE id = ?1",
+                )?
+                .execute(params![session, pins.provider, pins.model, pins.thinking])?;
+        }
+        Ok(())
+    }
 }

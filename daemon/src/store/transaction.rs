@@ -51,6 +51,7 @@ pub(super) fn attempt(
     commands: usize,
     stamps: &mut i64,
 ) -> Attempt {
+    wrong!("store-hangs", crate::failpoint::hang(&config.path));
     let fast = attempt_with(conn, config, queue, commands, stamps, Care::Fast);
     fast.unwrap_or_else(|Spoilt| {
         let careful = attempt_with(conn, config, queue, commands, stamps, Care::Savepoints);

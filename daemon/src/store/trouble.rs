@@ -8,6 +8,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::resource::{Resource, getrlimit};
 use rusqlite::ErrorCode;
 
 use super::StoreError;
@@ -38,7 +39,11 @@ pub(super) fn explained(error: StoreError) -> StoreError {
         // SQLite doesn't say why it could not make the log beside the file.
         Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => match probe(&path) {
             Err(source) => StoreError::Io { path, source },
-            Ok(()) => StoreError::Sqlite { path, source },
+            // With the connection its descriptors went, too.
+            Ok(()) => match few_files() {
+                Some(source) => StoreError::Io { path, source },
+                None => StoreError::Sqlite { path, source },
+            },
         },
         _ => StoreError::Sqlite { path, source },
     }
@@ -50,6 +55,11 @@ pub(super) fn is_locked(error: &StoreError) -> bool {
         source.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
     ))
+}
+
+/// Is there no room on the disk?
+pub(super) fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
 /// Why an open store can't be written, for a person.
@@ -76,6 +86,21 @@ pub(super) fn is_of_rows(error: &rusqlite::Error) -> bool {
                 | ErrorCode::TooBig
         )
     )
+}
+
+/// A database, its log, its index and one more of each that reads beside: that many descriptors have
+/// to be left.
+const NEEDED: u64 = 8;
+
+/// What refuses a file when hardly any more may be open.
+fn few_files() -> Option<io::Error> {
+    let (limit, _hard) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    let open = fs::read_dir("/dev/fd").map_or(limit, |open| open.count() as u64);
+    let why = format!(
+        "this process may have {limit} files open at once, and needs more; hint: raise the limit \
+         (`ulimit -n`, or `LimitNOFILE` of a service)"
+    );
+    (open + NEEDED > limit).then(|| io::Error::other(why))
 }
 
 /// Can a file be made and filled beside the store?

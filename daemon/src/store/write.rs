@@ -330,6 +330,17 @@ impl Writing<'_> {
         Ok(Written::Started { seq, request })
     }
 
+    fn label(&self, job: i64, new: &NewJob) -> rusqlite::Result<()> {
+        if let Some(labels) = &new.labels {
+            self.conn
+                .prepare_cached(
+                    "INSERT INTO labels (key, value, job) SELECT key, value, ?2 FROM json_each(?1)",
+                )?
+                .execute(params![labels, job])?;
+        }
+        Ok(())
+    }
+
     fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, WriteStop> {
         // Without a key nothing is ever compared with it.
         let hash = (new.key.as_ref()).map(|_key| Sha256::digest(new.hashed.as_bytes()));
@@ -366,6 +377,7 @@ impl Writing<'_> {
             Some(name) => self.enter(item, name, new)?,
             None => self.enter_unnamed(job, new)?,
         };
+        self.pin(session, new)?;
         let seq = self.numbers.take_seq();
         let (worker, generation) = new.running.unzip();
         self.conn
@@ -401,13 +413,7 @@ impl Writing<'_> {
                 new.labels,
                 new.request,
             ])?;
-        if let Some(labels) = &new.labels {
-            self.conn
-                .prepare_cached(
-                    "INSERT INTO labels (key, value, job) SELECT key, value, ?2 FROM json_each(?1)",
-                )?
-                .execute(params![labels, job])?;
-        }
+        self.label(job, new)?;
         attachments::put(self.conn, job, &new.contents)?;
         self.witness = Some(Witness::Job { job, seq });
         Ok(Written::Accepted {

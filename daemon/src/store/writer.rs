@@ -30,6 +30,7 @@ use super::inbox::Receiver;
 use super::mark::RunningMark;
 use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
 use super::readers::{Commits, Readers};
+use super::reserve::Reserve;
 use super::room::{self, Room};
 use super::transaction::{Attempt, InDoubt, attempt, is_doubtful};
 use super::verify::Verify;
@@ -113,6 +114,7 @@ pub(super) struct Writer {
     log: Arc<Log>,
     checkpoints: Checkpoints,
     room: Room,
+    reserve: Reserve,
     guard: Guard,
     /// A daemon's.
     mark: Option<RunningMark>,
@@ -144,6 +146,7 @@ impl Writer {
         Self {
             prune_at: config.keep.map(first),
             room: Room::of(&config.path),
+            reserve: Reserve::of(&config.path),
             guard: Guard::of(&config.path),
             mark,
             rescue: Rescue::default(),
@@ -175,6 +178,9 @@ impl Writer {
     /// Works until the last handle is gone or says close.
     fn run(mut self) {
         self.conn = self.conn.take().map(|conn| self.counted(conn));
+        if self.config.role == Role::Daemon {
+            self.reserve.take();
+        }
         while self.gather() == Gathered::Open {
             self.work();
             if self.doubt.is_none() {
@@ -393,11 +399,22 @@ impl Writer {
                 Err(error) => self.fail(&error),
             };
         }
-        let commands = batch_len(&self.queue);
+        let mut commands = batch_len(&self.queue);
         let mut attempted = self.attempt(commands);
         if let Some(Attempt::Failed(error)) = &attempted
             && self.log_makes_room(error)
         {
+            attempted = self.attempt(commands);
+        }
+        if let Some(Attempt::Failed(error)) = &attempted
+            && trouble::is_full(error)
+        {
+            // New work has no part in what is kept for what was accepted before.
+            self.fail(error);
+            if self.queue.is_empty() || !self.reserve.let_go() {
+                return;
+            }
+            commands = batch_len(&self.queue);
             attempted = self.attempt(commands);
         }
         let Some(attempted) = attempted else { return };

@@ -21,6 +21,12 @@ pub struct BenchArgs {
     /// What is asked, instead of a word
     #[arg(long, value_name = "TEXT")]
     pub prompt: Option<String>,
+    /// Pin the model's provider, of all turns
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
+    /// Pin the model, of all turns
+    #[arg(long, short, value_name = "NAME")]
+    pub model: Option<String>,
     /// Don't ask whether the turns may be run
     #[arg(long)]
     pub yes: bool,

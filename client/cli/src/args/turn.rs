@@ -25,6 +25,9 @@ pub struct SendArgs {
     /// And what is seen of it.
     #[command(flatten)]
     pub shown: ShownArgs,
+    /// Stop waiting after this: the turn goes on, the exit code is 75, `collect` gets the answer
+    #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
+    pub wait: Option<f64>,
     /// When the session is busy: wait, or be refused
     #[arg(long, value_enum, default_value_t = ModeArg::Queue, hide_possible_values = false)]
     pub mode: ModeArg,
@@ -133,13 +136,13 @@ pub struct WhoArgs {
     /// The conversation; without it a new one
     #[arg(long, short, visible_alias = "session-id", value_name = "NAME")]
     pub session: Option<String>,
-    /// Pin the model's provider
+    /// Pin the model's provider, of this turn and the session's later ones
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
-    /// Pin the model
+    /// Pin the model, of this turn and the session's later ones
     #[arg(long, short, value_name = "NAME")]
     pub model: Option<String>,
-    /// How hard to think, in the agent's words
+    /// How hard to think, in the agent's words, from this turn on
     #[arg(long, value_name = "LEVEL")]
     pub thinking: Option<String>,
     /// What to ask when that model fails, as provider/model; may be given again
@@ -151,7 +154,7 @@ pub struct WhoArgs {
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Longest running time: 90s, 10m, or seconds
+    /// End the turn when it has run so long: 90s, 10m, or seconds
     #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
 }

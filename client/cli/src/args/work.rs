@@ -43,7 +43,7 @@ pub struct CollectArgs {
     /// Which
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<JobId>,
-    /// Longest wait: 90s, 10m, or seconds; 0 looks without waiting
+    /// Stop waiting after this, the jobs go on: 90s, 10m, or seconds; 0 looks without waiting
     #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
     /// Wait for the first, not for all
@@ -463,7 +463,7 @@ pub struct CompactArgs {
 // `backup`.
 #[derive(Args, Clone, Debug)]
 pub struct BackupArgs {
-    /// Where to, not there yet; without, beside the store. With --every a directory
+    /// A new file, in this directory if not given. With --every a directory, else beside the store
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
     /// One now, and one by itself so often, as 1d or 12h; `never` ends that

@@ -96,6 +96,8 @@ class SessionInfo(Row):
     turns: int = 0
     created_at: datetime | None = None
     last_active_at: datetime | None = None
+    idle_s: int | None = None
+    """Seconds since then, as far as the daemon saw them pass."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -38,8 +38,8 @@ class Options(TypedDict, total=False):
         'who answers, as "timmy" or "claude"; `Harness.agents()` lists them. By default the '
         "`default_agent` of config.toml, else the only one that can",
     ]
-    provider: Annotated[str | None, "pins the model's provider; by default the agent's own"]
-    model: Annotated[str | None, "pins the model; by default the agent's own"]
+    provider: Annotated[str | None, "pins the model's provider, from this turn of its session on"]
+    model: Annotated[str | None, "pins the model, from this turn of its session on"]
     thinking: Annotated[str | None, 'how hard to think, in the agent\'s words, as "low"']
     fallback_chain: Annotated[
         list[str] | None,

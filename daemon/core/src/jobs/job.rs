@@ -17,7 +17,7 @@ use crate::jobs::said::{Message, Out, Said};
 use crate::limits::{ATTEMPTS, MESSAGES_BYTES, TEXT_FLUSH_BYTES, TEXT_REWRITTEN};
 use crate::rare::Rare;
 use crate::sessions::session::Session;
-use crate::store::{MessageText, NewJob, Position, SoFar, TextKind, Write};
+use crate::store::{MessageText, NewJob, Position, Repins, SoFar, TextKind, Write};
 use crate::terms::Terms;
 use crate::text::head_and_tail;
 use crate::worker::Prompt;
@@ -94,6 +94,8 @@ pub(crate) struct Job {
     /// Has any attempt begun?
     pub(crate) ran: bool,
     pub(crate) said: Rare<Said>,
+    /// What it changed for the later turns of its session.
+    pub(crate) repins: Option<Box<Repins>>,
 }
 
 /// A connection that waits for its job's number.
@@ -129,6 +131,7 @@ impl Job {
             depth: 1,
             ran: false,
             said: Rare::default(),
+            repins: None,
         }
     }
 

@@ -22,9 +22,9 @@ use crate::outbox::awaiting::Awaiting;
 use crate::peers::conn::{Follow, FollowState};
 use crate::rules::budget;
 use crate::rules::fanout::Happened;
-use crate::rules::pins::in_force;
+use crate::rules::pins::{from_now_on, in_force};
 use crate::state::State;
-use crate::store::{Due, NewJob, Position, Stored, Write, Written};
+use crate::store::{Due, NewJob, Position, Repins, Stored, Write, Written};
 use crate::terms::Terms;
 
 /// Where a new job comes from and goes to.
@@ -89,6 +89,13 @@ impl State {
         let agent = self.settings.agents.get(&session.agent)?;
         let mut send = Box::new(given);
         let pins = in_force(&send, session, agent);
+        let from = (*session.pins).clone();
+        let to = from_now_on(&send, &from);
+        let repins = (from != to).then(|| Box::new(Repins { from, to }));
+        if let Some(repins) = &repins {
+            // Of those that are asked for before this one is stored, too.
+            session.pins = repins.to.clone().into();
+        }
         (send.provider, send.model, send.thinking) = (pins.provider, pins.model, pins.thinking);
         send.parent = placing.parent;
         let wait = send
@@ -124,6 +131,7 @@ impl State {
             labels: (!send.labels.is_empty()).then(|| json::text(&send.labels)),
             parent: placing.parent,
             running: None,
+            repins,
             at: now.wall_ms,
         };
         // What many sends say alike is in memory once.
@@ -279,6 +287,7 @@ impl State {
             return;
         };
         let new = job.accept.take();
+        job.repins = new.as_ref().and_then(|new| new.repins.clone());
         let given = job.given.take();
         // One that is not to start yet waits outside its session's queue.
         match (placed, job.start) {
@@ -441,6 +450,13 @@ impl State {
         let session = self.sessions.get_mut(&job.session);
         if let Some(session) = self.outbox.expected(job.session, session) {
             session.queue.retain(|other| *other != turn);
+            let new = job.accept.as_ref();
+            // A later one may have said otherwise.
+            if let Some(repins) = new.and_then(|new| new.repins.as_ref())
+                && *session.pins == repins.to
+            {
+                session.pins = repins.from.clone().into();
+            }
         }
         // Before it is looked at whether the session is idle: a process bound to it would keep it.
         self.give_back_unleased(job.session);

@@ -22,6 +22,7 @@ impl State {
         let Some(awaiting) = self.outbox.committed(token) else {
             return self.outbox.dangling(token);
         };
+        self.heard_the_store();
         // Whatever came of it: it is on its way no more, and others may end.
         self.jobs.slices().stored(token);
         if let Awaiting::Event { of: Some(of), .. } = &awaiting {
@@ -93,6 +94,33 @@ impl State {
         }
     }
 
+    /// It answers: whoever waits for it has as long as ever again.
+    fn heard_the_store(&mut self) {
+        self.store_silent = false;
+        if self.store_trouble.is_none() {
+            self.outbox.clear(Timer::Doubt);
+        }
+    }
+
+    /// A store that is asked has to answer some time: a disk that hangs says nothing of it.
+    pub(crate) fn listen_to_the_store(&mut self) {
+        if self.outbox.commits() > 0 {
+            let until = self.now.mono + DOUBT_WITHIN;
+            self.outbox.set_if_unset(Timer::Doubt, until);
+        }
+    }
+
+    /// What is wrong with the store, as far as that is known.
+    pub(crate) fn wrong_with_the_store(&self) -> Option<String> {
+        let silent = || {
+            let within = DOUBT_WITHIN.as_secs();
+            format!("it has not answered for {within} s: its disk may hang")
+        };
+        self.store_trouble
+            .clone()
+            .or_else(|| self.store_silent.then(silent))
+    }
+
     pub(crate) fn store_health(&mut self, trouble: Option<String>) {
         match &trouble {
             Some(_) => {
@@ -100,7 +128,11 @@ impl State {
                 // From when the trouble began: another message of it doesn't put off who waits.
                 self.outbox.set_if_unset(Timer::Doubt, until);
             }
-            None => self.outbox.clear(Timer::Doubt),
+            None => {
+                self.outbox.clear(Timer::Doubt);
+                // What waited for it may start.
+                self.outbox.set(Timer::Schedule, self.now.mono);
+            }
         }
         self.store_trouble = trouble;
     }
@@ -110,7 +142,8 @@ impl State {
     /// of what waits for its session to be looked up, and is refused. Who has a job that is accepted,
     /// or only looks something up, waits.
     pub(crate) fn in_doubt(&mut self) {
-        let Some(trouble) = self.store_trouble.clone() else {
+        self.store_silent = self.store_trouble.is_none() && self.outbox.commits() > 0;
+        let Some(trouble) = self.wrong_with_the_store() else {
             return;
         };
         self.aborts_in_doubt(&trouble);

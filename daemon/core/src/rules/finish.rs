@@ -171,6 +171,12 @@ impl State {
         let Some(turn_facts) = self.outbox.expected(turn, turn_facts) else {
             return;
         };
+        if matches!(
+            failure.code,
+            Code::InvalidRequest | Code::Unsupported | Code::WorkerStartFailed
+        ) {
+            self.unpin(turn);
+        }
         let end = match failure.code {
             // What it did may be half done: those behind it wait until somebody has looked.
             Code::Interrupted | Code::WorkerExited | Code::WorkerUnresponsive => End::Interrupted,

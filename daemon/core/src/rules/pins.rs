@@ -11,12 +11,13 @@ use agentd_protocol::request::Send;
 use crate::agent::Agent;
 use crate::ids::{TurnId, WorkerId};
 use crate::jobs::job::Phase;
+use crate::outbox::awaiting::Awaiting;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rare::Rare;
 use crate::sessions::session::Session;
 use crate::state::State;
-use crate::store::Pins;
+use crate::store::{Pins, Write};
 use crate::worker::Failure;
 
 /// Is it one of the models that a process offers? One that lists none judges for itself.
@@ -77,6 +78,20 @@ pub(crate) fn in_force(send: &Send, session: &Session, agent: &Agent) -> Pins {
     }
 }
 
+/// What a session's later turns are pinned to, once a send of it is accepted.
+pub(crate) fn from_now_on(send: &Send, set: &Pins) -> Pins {
+    let own = send.provider.is_some() || send.model.is_some();
+    let (provider, model) = match own {
+        true => (&send.provider, &send.model),
+        false => (&set.provider, &set.model),
+    };
+    Pins {
+        provider: provider.clone(),
+        model: model.clone(),
+        thinking: send.thinking.as_ref().or(set.thinking.as_ref()).cloned(),
+    }
+}
+
 /// What only some turns asked of a process, beside what its agent's usual one is started with.
 pub(crate) fn asked(fit: &Fit, usual: &Fit) -> Option<String> {
     let pins = [
@@ -120,6 +135,25 @@ impl State {
         let agent = self.settings.agents.get(&slot.agent)?;
         let usual = Fit::usual(agent, &slot.fit.cwd);
         asked(&slot.fit, &usual).filter(|_| first && keeps)
+    }
+
+    /// What a turn asked for that was refused doesn't bind its session: what was in force before it
+    /// is again.
+    pub(crate) fn unpin(&mut self, turn: TurnId) {
+        let Some(job) = self.jobs.get_mut(&turn) else {
+            return self.outbox.dangling(turn);
+        };
+        let (session, repins) = (job.session, job.repins.take());
+        let known = self.sessions.get_mut(&session);
+        if let (Some(repins), Some(known)) = (repins, self.outbox.expected(session, known))
+            // A later one may have said otherwise.
+            && *known.pins == repins.to
+        {
+            known.pins = repins.from.clone().into();
+            let (session, pins) = (known.shown(), repins.from);
+            let write = Write::Model { session, pins };
+            self.outbox.commit(Awaiting::Nothing, vec![write]);
+        }
     }
 
     /// The turns that asked for what the program refused end, and it counts against nobody.

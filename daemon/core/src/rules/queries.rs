@@ -8,10 +8,10 @@ use agentd_protocol::rows::{JobRow, MessageRow, SessionPhase, SessionRow, TurnRo
 use agentd_protocol::work::{
     Backup, Export, JobPhase, Jobs, SessionHistory, SessionList, SessionSearch, Usage,
 };
-use agentd_protocol::{Code, Id, JobId, limits};
+use agentd_protocol::{Code, Id, JobId, limits, request};
 
 use crate::effect::Progress;
-use crate::ids::ConnId;
+use crate::ids::{ConnId, Now};
 use crate::jobs::job::{Job, Phase};
 use crate::limits::READER_QUEUE;
 use crate::outbox::awaiting::Awaiting;
@@ -379,7 +379,14 @@ impl State {
             None if starting && !session.queue.is_empty() => SessionPhase::Starting,
             None => SessionPhase::Idle,
         };
-        SessionRow { state, ..row }
+        let idle_s = request::unix_ms(&row.last_active_at)
+            .zip(self.began)
+            .map(|(used, began)| idle_s(began, self.now, used));
+        SessionRow {
+            state,
+            idle_s,
+            ..row
+        }
     }
 
     /// A turn in flight with the text that the store hasn't got yet.
@@ -445,4 +452,44 @@ pub(crate) fn unknown_session(name: &str) -> Rejected {
         format!("there is no session `{name}`"),
     )
     .hint("`session.list` lists them")
+}
+
+/// How long ago something was. Of the time since this daemon began that is known, whatever the wall
+/// clock was set to meanwhile; of the time before, it is as that says.
+fn idle_s(began: Now, now: Now, used_ms: i64) -> u64 {
+    let up = now.boot_ms.saturating_sub(began.boot_ms);
+    let up = i64::try_from(up).unwrap_or(i64::MAX);
+    let idle = if used_ms <= began.wall_ms {
+        began.wall_ms.saturating_sub(used_ms).saturating_add(up)
+    } else {
+        now.wall_ms.saturating_sub(used_ms).clamp(0, up)
+    };
+    u64::try_from(idle).unwrap_or(0) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn idle_time_is_not_what_clocks_jumped() {
+        const DAY: i64 = 86_400_000;
+        let at = |boot_ms: u64, wall_ms| Now {
+            mono: Duration::ZERO,
+            boot_ms,
+            wall_ms,
+        };
+        let began = at(1_000, 10 * DAY);
+        let later = at(61_000, 10 * DAY + 60_000);
+        assert_eq!(idle_s(began, later, 10 * DAY + 20_000), 40);
+        assert_eq!(idle_s(began, later, 9 * DAY), 86_460);
+        // Ahead by a month, and back by one.
+        for jumped in [at(61_000, 40 * DAY), at(61_000, DAY)] {
+            assert!(idle_s(began, jumped, 10 * DAY + 20_000) <= 60);
+            assert_eq!(idle_s(began, jumped, 9 * DAY), 86_460);
+        }
+        assert_eq!(idle_s(began, at(61_000, 40 * DAY), 40 * DAY - 5_000), 5);
+    }
 }

@@ -82,7 +82,8 @@ impl Pass {
 impl State {
     /// Starts what can start: called after every event that may let something start.
     pub(crate) fn schedule(&mut self) {
-        if self.mode.starts_turns() {
+        // What can't be stored isn't begun: its room is for the ends of those that run.
+        if self.mode.starts_turns() && self.store_trouble.is_none() {
             self.update_indexes();
             self.start_what_can();
         }

@@ -41,6 +41,10 @@ impl State {
         };
         let name = send.session.clone();
         if let Err(rejected) = self.room_on(conn).and_then(|()| self.room_for(send, facts)) {
+            // Nobody can say now whose the key is.
+            if self.store_silent {
+                return self.refuse(conn, id, rejected);
+            }
             // Whatever stands against new work, a key that is known is no new work.
             return self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
         }
@@ -117,11 +121,24 @@ impl State {
             )));
         }
         self.room_in_memory(send)?;
-        self.room_in_store()
+        let room = self.room_in_store();
+        room.map_err(|rejected| match &send.idempotency_key {
+            // It may be that of a send which the store was told of.
+            Some(_) if self.store_silent => Rejected {
+                code: Code::OutcomeUnknown,
+                ..rejected
+            },
+            _ => rejected,
+        })
     }
 
     /// Has the store room for one more request that may as well be refused?
     pub(crate) fn room_in_store(&self) -> Result<(), Rejected> {
+        if let (true, Some(wrong)) = (self.store_silent, self.wrong_with_the_store()) {
+            let error = format!("the store can't take it: {wrong}");
+            let hint = "ask again when it answers, with the same key if there is one";
+            return Err(Rejected::new(Code::StoreFailed, error).hint(hint));
+        }
         if self.outbox.store_is_behind() {
             return Err(full(format!(
                 "{COMMITS_OUTSTANDING} commits are outstanding, the limit: the disk is slow"

@@ -35,7 +35,7 @@ impl State {
         let in_flight = self.indexes.in_flight().len();
         let state = if !self.mode.starts_turns() {
             DaemonState::Draining
-        } else if self.store_trouble.is_some() || !self.settings.losses.is_empty() {
+        } else if self.wrong_with_the_store().is_some() || !self.settings.losses.is_empty() {
             DaemonState::Degraded
         } else {
             DaemonState::Ready
@@ -95,7 +95,7 @@ impl State {
             count(in_flight, "turn", "turns"),
             self.waiting(),
         );
-        if let Some(trouble) = &self.store_trouble {
+        if let Some(trouble) = self.wrong_with_the_store() {
             details.push_str(&format!("; the store can't write: {trouble}"));
         }
         let config = facts.config.as_ref();

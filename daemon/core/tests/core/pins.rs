@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use agentd_core::Settings;
 use agentd_core::agent::{Levels, Providers};
+use agentd_core::store::Stored;
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
+use agentd_protocol::Code;
+use agentd_protocol::serde_json::{self, Value};
 
 use crate::agents::settings;
 use crate::scenarios::only;
@@ -154,6 +157,28 @@ fn model_not_offered_is_refused_naming_offered_ones() {
     }
 }
 
+/// Does what processes are told, until nothing is left to do.
+fn play(world: &mut World) {
+    for _ in 0..100 {
+        let Some(process) = world.processes.keys().next().copied() else {
+            world.pass(Duration::from_millis(100));
+            continue;
+        };
+        if world.processes[&process].told_to_end.is_some() {
+            world.exit(process, Exit::Signal(15));
+        } else if !world.processes[&process].ready {
+            world.get_ready(process);
+        } else if let Some(pins) = world.processes.get_mut(&process).unwrap().switched.pop() {
+            let has_them = pins.model.as_deref() != Some("unknown");
+            world.worker(process, WorkerEvent::Switched(has_them));
+        } else if world.processes[&process].turns.is_empty() {
+            break;
+        } else {
+            world.end_turn(process);
+        }
+    }
+}
+
 /// Sends of one session to `one`, each with these pins; says how many processes were started.
 fn spawned(settings: Settings, pins: &[&str]) -> u64 {
     let mut world = World::new(settings);
@@ -161,24 +186,7 @@ fn spawned(settings: Settings, pins: &[&str]) -> u64 {
     for (id, pin) in (1..).zip(pins) {
         let send = format!(r#"{{"type":"send","text":"x","agent":"one","session":"s"{pin}}}"#);
         world.request(conn, id, &send);
-        for _ in 0..100 {
-            let Some(process) = world.processes.keys().next().copied() else {
-                world.pass(Duration::from_millis(100));
-                continue;
-            };
-            if world.processes[&process].told_to_end.is_some() {
-                world.exit(process, Exit::Signal(15));
-            } else if !world.processes[&process].ready {
-                world.get_ready(process);
-            } else if let Some(pins) = world.processes.get_mut(&process).unwrap().switched.pop() {
-                let has_them = pins.model.as_deref() != Some("unknown");
-                world.worker(process, WorkerEvent::Switched(has_them));
-            } else if world.processes[&process].turns.is_empty() {
-                break;
-            } else {
-                world.end_turn(process);
-            }
-        }
+        play(&mut world);
         assert_eq!(world.answer(conn, id)["type"], "message_end");
     }
     world.spawns
@@ -241,4 +249,107 @@ fn pins_that_are_never_taken_hold_nothing_up() {
     let next = only(&world);
     world.get_ready(next);
     assert_eq!(world.processes[&next].turns.len(), 1);
+}
+
+/// What the store knows of the last job's pins: provider, model, thinking.
+fn pinned(world: &World) -> [Option<String>; 3] {
+    let stored = world.jobs.values().last().unwrap();
+    let request: Value = serde_json::from_str(&stored.request).unwrap();
+    ["provider", "model", "thinking"].map(|pin| request[pin].as_str().map(str::to_owned))
+}
+
+#[test]
+fn pins_count_for_later_turns_of_their_session() {
+    for agent in ["one", "many"] {
+        let mut settings = settings();
+        settings.agents.get_mut(agent).unwrap().model = Some("usual".to_owned());
+        let mut world = World::new(settings);
+        let conn = world.connect();
+        for (id, pins, wanted) in [
+            (
+                1,
+                r#","provider":"p","model":"m""#,
+                [Some("p"), Some("m"), None],
+            ),
+            (2, "", [Some("p"), Some("m"), None]),
+            (
+                3,
+                r#","thinking":"low""#,
+                [Some("p"), Some("m"), Some("low")],
+            ),
+            (4, r#","model":"n""#, [None, Some("n"), Some("low")]),
+            (5, "", [None, Some("n"), Some("low")]),
+        ] {
+            let send =
+                format!(r#"{{"type":"send","text":"x","agent":"{agent}","session":"s"{pins}}}"#);
+            world.request(conn, id, &send);
+            play(&mut world);
+            assert_eq!(world.answer(conn, id)["type"], "message_end");
+            assert_eq!(
+                pinned(&world),
+                wanted.map(|pin| pin.map(str::to_owned)),
+                "{agent} {id}"
+            );
+        }
+        let stored = &world.sessions["s"].pins;
+        assert_eq!(
+            (&stored.provider, stored.model.as_deref()),
+            (&None, Some("n"))
+        );
+        // Another session begins with the agent's own.
+        world.request(
+            conn,
+            6,
+            &format!(r#"{{"type":"send","text":"x","agent":"{agent}"}}"#),
+        );
+        assert_eq!(pinned(&world), [None, Some("usual".to_owned()), None]);
+    }
+}
+
+#[test]
+fn pins_of_a_refused_send_bind_nothing() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.request(
+        conn,
+        1,
+        r#"{"type":"send","text":"x","agent":"one","session":"s","model":"m"}"#,
+    );
+    world.work();
+    assert_eq!(world.answer(conn, 1)["type"], "message_end");
+    world.prompt_store = false;
+    world.request(
+        conn,
+        2,
+        r#"{"type":"send","text":"x","session":"s","model":"n"}"#,
+    );
+    let failed = Stored::Failed {
+        code: Code::DiskFull,
+        why: "full".to_owned(),
+    };
+    world.store_refuses(failed);
+    assert_eq!(world.answer(conn, 2)["code"], "disk-full");
+    world.prompt_store = true;
+    world.request(conn, 3, r#"{"type":"send","text":"x","session":"s"}"#);
+    assert_eq!(pinned(&world), [None, Some("m".to_owned()), None]);
+}
+
+#[test]
+fn pins_that_its_program_refuses_bind_nothing() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"x","agent":"one","session":"s""#;
+    world.request(conn, 1, &format!(r#"{send},"model":"nope"}}"#));
+    while let Some(process) = world.processes.keys().next().copied() {
+        world.exit(process, Exit::Code(78));
+        world.pass(Duration::from_secs(60));
+    }
+    assert_eq!(world.answer(conn, 1)["code"], "worker-start-failed");
+    world.request(conn, 2, &format!("{send}}}"));
+    world.work();
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
+    assert_eq!(
+        world.sessions["s"].pins,
+        agentd_core::store::Pins::default()
+    );
 }

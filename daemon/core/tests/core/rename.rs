@@ -52,6 +52,7 @@ impl World {
             turns: row.turns,
             created_at: String::new(),
             last_active_at: String::new(),
+            idle_s: None,
         });
         Loaded::SessionList {
             sessions: (1..).zip(rows).collect(),

@@ -122,7 +122,8 @@ impl World {
                     let job = JobId(self.jobs.len() as u64 + 1);
                     let seq = self.number();
                     let session = new.session.clone().unwrap_or_else(|| format!("s{}", job.0));
-                    self.sessions
+                    let row = self
+                        .sessions
                         .entry(session.clone())
                         .or_insert_with(|| SessionRow {
                             name: session.clone(),
@@ -136,6 +137,9 @@ impl World {
                             pins: Pins::default(),
                             lost: false,
                         });
+                    if let Some(repins) = &new.repins {
+                        row.pins = repins.to.clone();
+                    }
                     if let Some(key) = new.key.clone() {
                         assert!(self.keys.insert(key, (job, new.hashed.clone())).is_none());
                     }

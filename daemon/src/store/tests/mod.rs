@@ -213,6 +213,7 @@ fn new(session: Option<&str>) -> NewJob {
         labels: None,
         parent: None,
         running: None,
+        repins: None,
         at: 1_000,
     }
 }

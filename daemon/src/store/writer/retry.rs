@@ -103,6 +103,13 @@ impl Writer {
     }
 
     pub(super) fn recover(&mut self) {
+        if self.trouble.is_some() && !self.has_reserve() {
+            // What room there is belongs to what was accepted before.
+            if let Some(trouble) = &mut self.trouble {
+                trouble.again = Instant::now() + RETRY;
+            }
+            return;
+        }
         if self.trouble.take().is_some() {
             tracing::info!("the store can be written again");
             self.wait_for_others(schema::BUSY);

@@ -7,14 +7,14 @@ use agentd_base::clock::wall_ms;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::Code;
-use rusqlite::ErrorCode;
-
 use crate::store::age::{self, Clocks};
 use crate::store::backup_plan::Planned;
 use crate::store::checkpoint::{CheckpointEnd, Length, checkpoint};
+use crate::store::columns::nat;
 use crate::store::prune::{self, Pruned, SLICE};
-use crate::store::{Moment, Role};
+use crate::store::reserve::ROOM;
+use crate::store::{Moment, Role, trouble};
+use agentd_protocol::Code;
 
 use super::{PRUNE_PAUSE, Trouble, Writer, is_doubtful};
 
@@ -47,6 +47,9 @@ impl Writer {
         if Instant::now() < at {
             return;
         }
+        if self.config.role == Role::Daemon {
+            self.reserve.take();
+        }
         let clocks = clocks(self.config.boot.as_deref(), self.config.boot_ms);
         let pruned = (self.config.fault)(Moment::BeforeBegin, conn)
             .and_then(|()| prune::some(conn, keep, clocks));
@@ -78,8 +81,7 @@ impl Writer {
     /// On a full disk, what the log holds goes into the file and its own room with it, once for each
     /// time that the disk becomes full. Is there any room now?
     pub(super) fn log_makes_room(&self, error: &rusqlite::Error) -> bool {
-        let is_full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
-        let (Some(conn), None, true) = (&self.conn, &self.trouble, is_full) else {
+        let (Some(conn), None, true) = (&self.conn, &self.trouble, trouble::is_full(error)) else {
             return false;
         };
         if self.log.pages.load(Ordering::Relaxed) == 0 {
@@ -125,6 +127,20 @@ impl Writer {
             }
             Err(error) => tracing::debug!(%error, "nothing can be forgotten on the full disk"),
         }
+    }
+
+    /// What was kept for a full disk is kept again, or as much is free in the file.
+    pub(super) fn has_reserve(&mut self) -> bool {
+        if !self.reserve.is_let_go() || self.reserve.take() {
+            return true;
+        }
+        let number = |pragma| {
+            let conn = self.conn.as_ref()?;
+            let number = conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
+            number.ok()
+        };
+        let free = number("PRAGMA freelist_count").zip(number("PRAGMA page_size"));
+        free.is_some_and(|(pages, size)| nat(pages.saturating_mul(size)) >= ROOM)
     }
 
     pub(super) fn write_back(&mut self) {
