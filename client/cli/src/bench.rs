@@ -45,10 +45,7 @@ struct Times {
 }
 
 pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let agent = match agent(&args.agent, socket).await? {
-        Ok(agent) => agent,
-        Err(exit) => return Ok(exit),
-    };
+    let agent = agent(&args.agent, socket).await??;
     let kinds = 2 + u32::from(agent.one_shot.is_some());
     // And one that brings the agent into use.
     let turns = args.turns * kinds + 1;

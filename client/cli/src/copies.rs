@@ -25,10 +25,7 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
         every: args.every.map(|every| every.as_secs()),
         keep: args.keep,
     };
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     let mut busy = Busy::begin();
     let copying = client.backup(&backup);
     let copied = busy.during("copying the store", copying).await;
@@ -40,10 +37,7 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
 }
 
 pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::past(socket, args.past).await?;
     let prints = args.output.is_none() && output::out_is_terminal();
     let mut busy = Busy::begin().unless(prints);
     let mut pages = ExportPages::default();
