@@ -28,7 +28,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Stop};
 use serde_json::{Value, json};
 
-use super::driver::{Begin, Driver, Out, Wire};
+use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::shows;
 use super::{Launch, TOO_LONG, ended};
 use questions::PermissionRequests;
@@ -263,13 +263,7 @@ impl Wire for Claude {
 
     const NAME: &'static str = "Claude Code";
 
-    fn driver(&self) -> &Driver<Self> {
-        &self.driver
-    }
-
-    fn driver_mut(&mut self) -> &mut Driver<Self> {
-        &mut self.driver
-    }
+    has_driver!();
 
     fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         self.said(bytes, out);
