@@ -481,7 +481,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         Ok(Up::Already(client)) => client,
         Err(failed) => return Ok(failed.tell()),
     };
-    if let Some(unusable) = config_check::of_program()? {
+    if let Some(unusable) = config_check::of_program() {
         return Ok(unusable.tell());
     }
     let leaving = Leaving::of(&client, endpoint.clone());
