@@ -25,8 +25,8 @@ pub(super) struct RestoreArgs {
 pub(super) fn run(args: &RestoreArgs, paths: &Paths) -> Result<(), CliFailure> {
     let restored = restore::restore(paths, &args.file).map_err(|error| {
         let code = match error {
-            RestoreError::Daemon { .. } | RestoreError::OneShot => HELD,
-            _ => FAILED,
+            RestoreError::Held(_) => HELD,
+            RestoreError::Failed(_) => FAILED,
         };
         with(code)(error)
     })?;
