@@ -49,7 +49,6 @@ const UNWRITABLE: i32 = 74;
 const PROBE: usize = 64 * 1024;
 
 /// Why there is no daemon now.
-#[derive(Debug)]
 pub(super) struct NotStarted {
     pub(super) error: String,
     pub(super) hint: Option<String>,

@@ -166,7 +166,6 @@ pub fn adapter(output: Output, spawn: &Spawn) -> Box<dyn Adapter> {
 }
 
 /// One process's translator.
-#[derive(Debug)]
 pub struct Exec {
     agent: String,
     turn: Option<TurnId>,

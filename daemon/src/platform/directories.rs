@@ -343,7 +343,6 @@ pub fn is_silent(path: &Path) -> bool {
 }
 
 /// For as long as this is there, nobody asks anything below a place.
-#[derive(Debug)]
 pub struct Silent(PathBuf);
 
 impl Silent {

@@ -120,12 +120,6 @@ pub(super) struct Readers {
     shared: Arc<ReadersShared>,
 }
 
-impl std::fmt::Debug for Readers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Readers").finish_non_exhaustive()
-    }
-}
-
 struct ReadersShared {
     config: ReaderConfig,
     state: Mutex<ReadersState>,

@@ -32,6 +32,7 @@ const PAGE_BYTES: usize = 512 * 1024;
 
 /// The members of a final line that are counted.
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct FinalUsage {
     agent: Option<String>,
     provider: Option<String>,
@@ -39,12 +40,9 @@ struct FinalUsage {
     local: Option<bool>,
     code: Option<String>,
     usage: Option<Usage>,
-    #[serde(default)]
     cost: Cost,
     api_calls: Option<Vec<Value>>,
-    #[serde(default)]
     queued_ms: u64,
-    #[serde(default)]
     duration_ms: u64,
 }
 

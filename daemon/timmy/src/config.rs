@@ -19,32 +19,28 @@ use serde::Deserialize;
 
 /// The three tables, as written.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
+#[serde(default)]
 pub(crate) struct Config {
     /// Which models, in which order.
-    #[serde(default)]
     pub(crate) models: Models,
     /// Providers besides those of the table, or changes to these.
-    #[serde(default)]
     pub(crate) providers: BTreeMap<String, ProviderConfig>,
     /// The agent itself.
-    #[serde(default)]
     pub(crate) timmy: Timmy,
 }
 
 /// `[models]`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct Models {
     /// `provider/model`, split at the first slash.
     pub(crate) default: Option<String>,
     /// What is asked when the default fails, in this order; each `provider/model`.
-    #[serde(default)]
     pub(crate) fallbacks: Vec<String>,
     /// Short names, each for a `provider/model`.
-    #[serde(default)]
     pub(crate) aliases: BTreeMap<String, String>,
     /// What a refusal means for the chain.
-    #[serde(default)]
     pub(crate) on_refusal: OnRefusal,
 }
 
@@ -83,26 +79,22 @@ pub(crate) struct Price(u64);
 /// `[timmy]`.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct Timmy {
     /// The toolsets a turn has that names none; `file` and `terminal` when absent.
     pub(crate) toolsets: Option<Vec<String>>,
     /// Directories that the `file` and `terminal` tools may write besides the workspace.
-    #[serde(default)]
     pub(crate) writable: Vec<PathBuf>,
     /// Files and directories that tools don't even read without leave, besides those where programs
     /// are known to keep tokens.
-    #[serde(default)]
     pub(crate) unreadable: Vec<PathBuf>,
     /// May commands of the `terminal` use the network without asking?
-    #[serde(default)]
     pub(crate) network: bool,
     /// What happens to commands of the `terminal` where this system has no sandbox?
-    #[serde(default)]
     pub(crate) unsandboxed: Unsandboxed,
     /// Requests to models in one turn; 100 when absent.
     pub(crate) max_requests: Option<u32>,
     /// MCP servers, by the name that their tools get.
-    #[serde(default)]
     pub(crate) mcp: BTreeMap<String, McpServer>,
 }
 

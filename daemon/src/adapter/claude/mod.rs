@@ -178,7 +178,6 @@ fn effort(level: &str) -> &str {
 }
 
 /// One process's translator.
-#[derive(Debug)]
 pub struct Claude {
     driver: Driver<Self>,
     /// Makes the ids of our messages: the agent drops a message whose id it has in its transcript.

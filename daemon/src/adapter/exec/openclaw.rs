@@ -18,7 +18,6 @@ use agentd_core::effect::Spawn;
 const MOST: usize = 16 * 1024 * 1024;
 
 /// One process's translator.
-#[derive(Debug)]
 pub struct Openclaw {
     /// For the words about a failure.
     exec: Exec,

@@ -61,7 +61,6 @@ const VERSION_2: &str = "ALTER TABLE sessions ADD COLUMN led TEXT;";
 const SET_BACK: i64 = 60_000;
 
 /// A session as it is found.
-#[derive(Debug)]
 pub(super) struct StoredSession {
     pub(super) id: i64,
     pub(super) native: String,

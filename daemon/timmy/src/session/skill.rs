@@ -12,7 +12,6 @@ use crate::model::{Boxed, ToolSpec};
 use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Reads one of the user's skills.
-#[derive(Debug)]
 pub(crate) struct ReadSkill {
     own: PathBuf,
 }

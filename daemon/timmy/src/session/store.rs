@@ -70,7 +70,6 @@ pub(crate) struct Store {
 }
 
 /// Where an open session is kept.
-#[derive(Debug)]
 pub(crate) struct Kept {
     store: Arc<Store>,
     native: String,
