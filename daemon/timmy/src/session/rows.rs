@@ -97,7 +97,7 @@ pub(super) fn create(
             basis.system,
             written(&basis.led)
         ],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| row.try_into(),
     )
 }
 
@@ -236,7 +236,7 @@ pub(super) fn old(
     )?;
     let rows = statement.query_map(
         params![number(before), number(bytes), number(most as u64)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| row.try_into(),
     )?;
     rows.collect()
 }
