@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use agentd_base::replace::PRIVATE;
 use agentd_base::settings;
 use agentd_protocol::nearest::nearest;
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
@@ -102,9 +103,8 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
         }
         ConfigCommand::Replace { before, file: new } => {
             let read = |file: &Path| {
-                settings::read(file).map_err(|error| CliFailure {
-                    code: USAGE,
-                    error: anyhow::anyhow!("can't read `{}`: {error}", file.display()),
+                settings::read(file).map_err(|error| {
+                    with(USAGE)(anyhow!("can't read `{}`: {error}", file.display()))
                 })
             };
             let (before, text) = (read(&before)?, read(&new)?);
@@ -161,10 +161,9 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
     let shown = config.show();
     if let Some(row) = shown.iter().find(|row| row.key == key) {
         return match row.value.as_str() {
-            "(none)" => Err(CliFailure {
-                code: FAILED,
-                error: anyhow::anyhow!("`{key}` is not set, and has no default"),
-            }),
+            "(none)" => Err(with(FAILED)(anyhow!(
+                "`{key}` is not set, and has no default"
+            ))),
             value => answer(&plain(value)),
         };
     }
@@ -178,10 +177,9 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`agentctl config show` lists all".to_owned(),
         };
-        return Err(CliFailure {
-            code: USAGE,
-            error: anyhow::anyhow!("there is no setting `{key}`; hint: {hint}"),
-        });
+        return Err(with(USAGE)(anyhow!(
+            "there is no setting `{key}`; hint: {hint}"
+        )));
     }
     let lines: Vec<String> = rows
         .iter()
@@ -216,10 +214,7 @@ fn print(config: &Config, json: bool) -> io::Result<()> {
 
 fn init(file: &Path) -> Result<(), CliFailure> {
     let shown = file.display();
-    let unwritable = |error: io::Error| CliFailure {
-        code: UNWRITABLE,
-        error: anyhow::anyhow!("can't write `{shown}`: {error}"),
-    };
+    let unwritable = |error: io::Error| with(UNWRITABLE)(anyhow!("can't write `{shown}`: {error}"));
     check_ours(file).map_err(with(CONFIGURATION))?;
     if let Some(dir) = file.parent() {
         let mut made = DirBuilder::new();
@@ -231,13 +226,12 @@ fn init(file: &Path) -> Result<(), CliFailure> {
     made.write(true).create_new(true).mode(PRIVATE);
     match made.open(file) {
         Ok(mut made) => made.write_all(TEMPLATE.as_bytes()).map_err(unwritable),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(CliFailure {
-            code: CONFIGURATION,
-            error: anyhow::anyhow!(
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(with(CONFIGURATION)(anyhow!(
                 "`{shown}` is there already; hint: `agentctl config edit` opens it, \
                  `agentctl config show` prints what is in force"
-            ),
-        }),
+            )))
+        }
         Err(error) => Err(unwritable(error)),
     }
 }
