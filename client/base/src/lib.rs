@@ -11,4 +11,5 @@ pub mod env_file;
 pub mod replace;
 pub mod secrecy;
 pub mod settings;
+pub mod shared;
 pub mod trusted;

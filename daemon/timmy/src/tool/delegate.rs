@@ -4,9 +4,10 @@
 //! go on when this process dies. Must not know models.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentd_base::shared::lock;
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Attended, Client, Options};
 use agentd_client::fallback::Fallback;
@@ -52,10 +53,6 @@ struct Delegate(HandedIn);
 
 /// Gets results.
 struct Collect(HandedIn);
-
-fn lock(jobs: &HandedIn) -> MutexGuard<'_, BTreeSet<JobId>> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
