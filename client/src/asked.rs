@@ -156,9 +156,8 @@ impl Client {
     /// The same, and takes what is wanted out of the answer.
     pub(crate) async fn answer_again<T>(
         &mut self,
-        kind: RequestKind,
         fields: &impl Serialize,
-        take: impl FnOnce(Line) -> Option<T>,
+        (kind, take): (RequestKind, impl FnOnce(Line) -> Option<T>),
     ) -> Result<Reply<T>, RequestError> {
         let received = self.answer_over_restarts(kind, fields).await?;
         taken(received, take)
@@ -167,9 +166,8 @@ impl Client {
     /// Asks, and takes what is wanted out of the answer.
     pub(crate) async fn answer_of<T>(
         &mut self,
-        kind: RequestKind,
         fields: &impl Serialize,
-        take: impl FnOnce(Line) -> Option<T>,
+        (kind, take): (RequestKind, impl FnOnce(Line) -> Option<T>),
     ) -> Result<Reply<T>, RequestError> {
         let received = self.answer(kind, fields).await?;
         taken(received, take)

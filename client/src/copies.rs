@@ -3,8 +3,8 @@
 //! Owns the pages. Must not know files: a backup is written by the daemon, and what becomes of
 //! exported rows is the caller's choice.
 
+use agentd_protocol::answered;
 use agentd_protocol::work::{Backup, Export};
-use agentd_protocol::{Line, RequestKind};
 use serde_json::Value;
 
 use crate::asked::{Reply, RequestError};
@@ -35,11 +35,8 @@ impl ExportPages {
         if self.over {
             return Ok(None);
         }
-        let take = |line| match line {
-            Line::Export { rows, next, .. } => Some((rows, next)),
-            _ => None,
-        };
-        let reply = client.answer_of(RequestKind::Export, &self.asked, take);
+        let taken = answered!(Export { rows, next } => (rows, next));
+        let reply = client.answer_of(&self.asked, taken);
         let (rows, next) = reply.await?.value;
         self.over = next.is_none();
         self.asked.after = next;
@@ -53,11 +50,8 @@ impl Client {
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn backup(&mut self, backup: &Backup) -> Result<Reply<Copied>, RequestError> {
-        let take = |line| match line {
-            Line::Backup { path, bytes, .. } => Some(Copied { path, bytes }),
-            _ => None,
-        };
-        self.answer_of(RequestKind::Backup, backup, take).await
+        let taken = answered!(Backup { path, bytes } => Copied { path, bytes });
+        self.answer_of(backup, taken).await
     }
 
     /// Everything stored. [`ExportPages`] gives the same without holding all of it.

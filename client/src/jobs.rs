@@ -10,14 +10,14 @@ use agentd_protocol::limits::MAX_DISPATCH;
 use agentd_protocol::request::{Collect, Send, Wait};
 use agentd_protocol::rows::{DispatchedRow, JobRow, QuestionRow};
 use agentd_protocol::work::{Answer, Jobs, Questions, Steer};
-use agentd_protocol::{JobId, Line, RequestKind};
+use agentd_protocol::{JobId, Line, RequestKind, answered};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::asked::{Reply, RequestError};
 use crate::client::{Client, ClientError};
 use crate::key;
-use crate::pages::{Paged, Pages};
+use crate::pages::{PageTaken, Paged, Pages};
 
 /// `dispatch` as it is written.
 #[derive(Serialize)]
@@ -39,17 +39,13 @@ pub type JobPages = Pages<Jobs>;
 
 impl Paged for Jobs {
     type Row = JobRow;
-    const KIND: RequestKind = RequestKind::Jobs;
 
     fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>) {
         (&mut self.limit, &mut self.before)
     }
 
-    fn page(line: Line) -> Option<(Vec<JobRow>, Option<JobId>)> {
-        match line {
-            Line::Jobs { jobs, next, .. } => Some((jobs, next)),
-            _ => None,
-        }
+    fn page() -> PageTaken<JobRow> {
+        answered!(Jobs { jobs, next } => (jobs, next))
     }
 }
 
@@ -72,14 +68,9 @@ impl Client {
             })
             .collect();
         let jobs = completed.map_err(ClientError::NotWritten)?;
-        let take = |line| match line {
-            Line::Dispatch { jobs, .. } => Some(jobs),
-            _ => None,
-        };
+        let taken = answered!(Dispatch { jobs } => jobs);
         let fields = DispatchFields { jobs: &jobs };
-        let answered = self
-            .answer_again(RequestKind::Dispatch, &fields, take)
-            .await;
+        let answered = self.answer_again(&fields, taken).await;
         answered.map_err(|error| match error {
             RequestError::Unknown { lost, .. } => {
                 let keys = jobs.into_iter().filter_map(|send| send.idempotency_key);
@@ -143,7 +134,7 @@ impl Client {
                 timeout: timeout.map(|timeout| timeout.as_secs_f64()),
                 wait,
             };
-            let reply = self.answer_again(RequestKind::Collect, &fields, collected);
+            let reply = self.answer_again(&fields, (RequestKind::Collect, collected));
             let (results, pending) = reply.await?.value;
             if pending.is_empty() || results.is_empty() {
                 found.extend(results);
@@ -195,11 +186,8 @@ impl Client {
     /// # Errors
     /// `session-idle` when the turn ended first.
     pub async fn steer(&mut self, steer: &Steer) -> Result<Reply<JobId>, RequestError> {
-        let take = |line| match line {
-            Line::Steer { job, .. } => Some(job),
-            _ => None,
-        };
-        self.answer_of(RequestKind::Steer, steer, take).await
+        let taken = answered!(Steer { job } => job);
+        self.answer_of(steer, taken).await
     }
 
     /// What agents ask and nobody answered yet.
@@ -213,11 +201,8 @@ impl Client {
         let fields = Questions {
             session: session.map(str::to_owned),
         };
-        let take = |line| match line {
-            Line::Questions { questions, .. } => Some(questions),
-            _ => None,
-        };
-        self.answer_of(RequestKind::Questions, &fields, take).await
+        let taken = answered!(Questions { questions } => questions);
+        self.answer_of(&fields, taken).await
     }
 
     /// Answers a question; gives its name.
@@ -228,11 +213,8 @@ impl Client {
         &mut self,
         answer: &Answer,
     ) -> Result<Reply<String>, RequestError> {
-        let take = |line| match line {
-            Line::Answer { question_id, .. } => Some(question_id),
-            _ => None,
-        };
-        self.answer_of(RequestKind::Answer, answer, take).await
+        let taken = answered!(Answer { question_id } => question_id);
+        self.answer_of(answer, taken).await
     }
 }
 

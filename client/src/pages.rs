@@ -13,13 +13,14 @@ use crate::client::Client;
 pub trait Paged: Serialize {
     /// What a page has.
     type Row;
-    /// The request.
-    const KIND: RequestKind;
     /// Its `limit` and its `before`.
     fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>);
-    /// What the answer has.
-    fn page(line: Line) -> Option<(Vec<Self::Row>, Option<JobId>)>;
+    /// The request, and what the answer has.
+    fn page() -> PageTaken<Self::Row>;
 }
+
+/// A request, and how its rows and the place of the next page are taken out of the answer.
+pub type PageTaken<R> = (RequestKind, fn(Line) -> Option<(Vec<R>, Option<JobId>)>);
 
 /// The answers, page by page.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ impl<Q: Paged> Pages<Q> {
             return Ok(None);
         }
         *self.asked.place().0 = Some(self.left.min(MAX_PAGE));
-        let reply = client.answer_of(Q::KIND, &self.asked, Q::page);
+        let reply = client.answer_of(&self.asked, Q::page());
         let Reply { value, line } = reply.await?;
         let (value, next) = value;
         self.left = self.left.saturating_sub(value.len());

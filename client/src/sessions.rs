@@ -7,11 +7,11 @@ use agentd_protocol::rows::{FoundRow, MessageRow, SessionRow, TurnRow};
 use agentd_protocol::work::{
     Compact, Named, SessionHistory, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
 };
-use agentd_protocol::{JobId, Line, RequestKind};
+use agentd_protocol::{JobId, Line, RequestKind, answered};
 
 use crate::asked::{Reply, RequestError, lost_of};
 use crate::client::Client;
-use crate::pages::{Paged, Pages};
+use crate::pages::{PageTaken, Paged, Pages};
 
 /// Sessions that one connection closes at once: together in one commit, and less than any limit of
 /// requests.
@@ -67,11 +67,8 @@ impl SessionPages {
             return Ok(None);
         }
         self.asked.limit.get_or_insert(MAX_PAGE);
-        let take = |line| match line {
-            Line::SessionList { sessions, next, .. } => Some((sessions, next)),
-            _ => None,
-        };
-        let reply = client.answer_of(RequestKind::SessionList, &self.asked, take);
+        let taken = answered!(SessionList { sessions, next } => (sessions, next));
+        let reply = client.answer_of(&self.asked, taken);
         let Reply { value, line } = reply.await?;
         let (value, next) = value;
         self.over = next.is_none();
@@ -140,17 +137,13 @@ pub type FoundPages = Pages<SessionSearch>;
 
 impl Paged for SessionSearch {
     type Row = FoundRow;
-    const KIND: RequestKind = RequestKind::SessionSearch;
 
     fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>) {
         (&mut self.limit, &mut self.before)
     }
 
-    fn page(line: Line) -> Option<(Vec<FoundRow>, Option<JobId>)> {
-        match line {
-            Line::SessionSearch { turns, next, .. } => Some((turns, next)),
-            _ => None,
-        }
+    fn page() -> PageTaken<FoundRow> {
+        answered!(SessionSearch { turns, next } => (turns, next))
     }
 }
 
@@ -163,12 +156,8 @@ impl Client {
         &mut self,
         rename: &SessionRename,
     ) -> Result<Reply<(String, String)>, RequestError> {
-        let take = |line| match line {
-            Line::SessionRename { session, was, .. } => Some((session, was)),
-            _ => None,
-        };
-        self.answer_of(RequestKind::SessionRename, rename, take)
-            .await
+        let taken = answered!(SessionRename { session, was } => (session, was));
+        self.answer_of(rename, taken).await
     }
 
     /// All sessions, in the order they were made.
@@ -248,20 +237,8 @@ impl Client {
     /// # Errors
     /// `session-conflict` when there is one of that name.
     pub async fn session_new(&mut self, new: &SessionNew) -> Result<Reply<Made>, RequestError> {
-        let take = |line| match line {
-            Line::SessionNew {
-                session,
-                agent,
-                cwd,
-                ..
-            } => Some(Made {
-                session,
-                agent,
-                cwd,
-            }),
-            _ => None,
-        };
-        self.answer_of(RequestKind::SessionNew, new, take).await
+        let taken = answered!(SessionNew { session, agent, cwd } => Made { session, agent, cwd });
+        self.answer_of(new, taken).await
     }
 
     /// Ends a session's process and forgets the session; gives its name.
@@ -269,12 +246,8 @@ impl Client {
     /// # Errors
     /// `session-busy` while it has unfinished turns.
     pub async fn session_close(&mut self, session: &str) -> Result<Reply<String>, RequestError> {
-        let take = |line| match line {
-            Line::SessionClose { session, .. } => Some(session),
-            _ => None,
-        };
-        self.answer_of(RequestKind::SessionClose, &named(session), take)
-            .await
+        let taken = answered!(SessionClose { session } => session);
+        self.answer_of(&named(session), taken).await
     }
 
     /// Lets a session's held turns run; gives their jobs.
@@ -285,12 +258,8 @@ impl Client {
         &mut self,
         session: &str,
     ) -> Result<Reply<Vec<JobId>>, RequestError> {
-        let take = |line| match line {
-            Line::SessionResume { jobs, .. } => Some(jobs),
-            _ => None,
-        };
-        self.answer_of(RequestKind::SessionResume, &named(session), take)
-            .await
+        let taken = answered!(SessionResume { jobs } => jobs);
+        self.answer_of(&named(session), taken).await
     }
 
     /// What was said in a session, or in one of its turns. Long messages are marked as truncated:
@@ -352,12 +321,8 @@ impl Client {
         &mut self,
         asked: &SessionHistory,
     ) -> Result<Reply<(Vec<TurnRow>, Option<u64>)>, RequestError> {
-        let take = |line| match line {
-            Line::SessionHistory { turns, next, .. } => Some((turns, next)),
-            _ => None,
-        };
-        self.answer_of(RequestKind::SessionHistory, asked, take)
-            .await
+        let taken = answered!(SessionHistory { turns, next } => (turns, next));
+        self.answer_of(asked, taken).await
     }
 
     /// Lets the agent shorten what it remembers; gives the session and the agent's summary.
@@ -368,13 +333,8 @@ impl Client {
         &mut self,
         compact: &Compact,
     ) -> Result<Reply<(String, Option<String>)>, RequestError> {
-        let take = |line| match line {
-            Line::Compact {
-                session, summary, ..
-            } => Some((session, summary)),
-            _ => None,
-        };
-        self.answer_of(RequestKind::Compact, compact, take).await
+        let taken = answered!(Compact { session, summary } => (session, summary));
+        self.answer_of(compact, taken).await
     }
 
     /// Another model for the turns of a session accepted from now on.
@@ -382,22 +342,11 @@ impl Client {
     /// # Errors
     /// `unsupported` where the agent can't.
     pub async fn set_model(&mut self, set: &SetModel) -> Result<Reply<Model>, RequestError> {
-        let take = |line| match line {
-            Line::SetModel {
-                session,
-                provider,
-                model,
-                thinking,
-                ..
-            } => Some(Model {
-                session,
-                provider,
-                model,
-                thinking,
-            }),
-            _ => None,
-        };
-        self.answer_of(RequestKind::SetModel, set, take).await
+        let taken = answered!(
+            SetModel { session, provider, model, thinking }
+                => Model { session, provider, model, thinking }
+        );
+        self.answer_of(set, taken).await
     }
 }
 

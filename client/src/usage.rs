@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use agentd_protocol::answered;
 use agentd_protocol::rows::UsageRow;
 pub use agentd_protocol::sums::{By, NamedSum, Sum, Sums, sums};
 use agentd_protocol::work::Usage;
-use agentd_protocol::{Line, RequestKind};
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
@@ -50,17 +50,10 @@ impl Client {
         mut take_in: impl FnMut(UsageRow),
     ) -> Result<Option<(Sum, Vec<NamedSum>)>, RequestError> {
         loop {
-            let take = |line| match line {
-                Line::Usage {
-                    turns,
-                    next,
-                    total,
-                    sums,
-                    ..
-                } => Some((turns, next, total.zip(sums))),
-                _ => None,
-            };
-            let reply = self.answer_of(RequestKind::Usage, &asked, take);
+            let taken = answered!(
+                Usage { turns, next, total, sums } => (turns, next, total.zip(sums))
+            );
+            let reply = self.answer_of(&asked, taken);
             let Reply { value, line } = reply.await?;
             let (turns, next, added_up) = value;
             if added_up.is_some() {

@@ -2,9 +2,9 @@
 //!
 //! Owns the requests and their pages. Must not print, nor know the command line.
 
+use agentd_protocol::answered;
 use agentd_protocol::limits::MAX_PAGE;
 use agentd_protocol::webhook::{Callback, Delivery, DeliveryRow, EndpointRow, Webhooks};
-use agentd_protocol::{Line, RequestKind};
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
@@ -71,16 +71,10 @@ impl Client {
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn webhooks(&mut self, asked: &Webhooks) -> Result<Reply<WebhookPage>, RequestError> {
-        let take = |line| match line {
-            Line::Webhooks {
-                endpoints,
-                deliveries,
-                next,
-                ..
-            } => Some((endpoints, deliveries, next)),
-            _ => None,
-        };
-        let reply = self.answer_of(RequestKind::Webhooks, asked, take);
+        let taken = answered!(
+            Webhooks { endpoints, deliveries, next } => (endpoints, deliveries, next)
+        );
+        let reply = self.answer_of(asked, taken);
         let Reply { value, line } = reply.await?;
         let (endpoints, rows, next) = value;
         let rows = rows.into_iter().map(serde_json::from_value);
@@ -103,13 +97,9 @@ impl Client {
     /// When there is no such delivery, or no answer.
     pub async fn webhook_replay(&mut self, webhook: &str) -> Result<Reply<String>, RequestError> {
         let webhook = webhook.to_owned();
-        let take = |line| match line {
-            Line::WebhookReplay { webhook, .. } => Some(webhook),
-            _ => None,
-        };
+        let taken = answered!(WebhookReplay { webhook } => webhook);
         let asked = Delivery { webhook };
-        self.answer_of(RequestKind::WebhookReplay, &asked, take)
-            .await
+        self.answer_of(&asked, taken).await
     }
 
     /// Sends a request that tells nothing; gives its id.
@@ -118,14 +108,11 @@ impl Client {
     /// When nobody may be told there, or no answer came.
     pub async fn webhook_test(&mut self, url: &str) -> Result<Reply<String>, RequestError> {
         let url = url.to_owned();
-        let take = |line| match line {
-            Line::WebhookTest { webhook, .. } => Some(webhook),
-            _ => None,
-        };
+        let taken = answered!(WebhookTest { webhook } => webhook);
         let to = Callback {
             url,
             ..Callback::default()
         };
-        self.answer_of(RequestKind::WebhookTest, &to, take).await
+        self.answer_of(&to, taken).await
     }
 }

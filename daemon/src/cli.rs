@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
+use tokio::runtime::Runtime;
 
 use crate::config::{self, Config, EditError, HostEnv};
 use crate::platform::detached;
@@ -172,7 +173,7 @@ impl PlaceArgs {
         match self.alias {
             _ if self.no_alias => Ok(Some(None)),
             Some(alias) => Ok(Some(Some(
-                std::path::absolute(alias).map_err(configuration)?,
+                std::path::absolute(alias).map_err(with(CONFIGURATION))?,
             ))),
             None => Ok(None),
         }
@@ -212,10 +213,7 @@ impl From<DaemonError> for CliFailure {
             }
             _ => FAILED,
         };
-        Self {
-            code,
-            error: error.into(),
-        }
+        with(code)(error)
     }
 }
 
@@ -225,9 +223,10 @@ fn hinted(error: &DaemonError, do_this: &str) -> anyhow::Error {
     )
 }
 
-fn configuration(error: impl Into<anyhow::Error>) -> CliFailure {
-    CliFailure {
-        code: CONFIGURATION,
+/// An error with its exit code.
+fn with<E: Into<anyhow::Error>>(code: u8) -> impl Fn(E) -> CliFailure {
+    move |error| CliFailure {
+        code,
         error: error.into(),
     }
 }
@@ -238,28 +237,22 @@ fn edit_failure(error: EditError) -> CliFailure {
         EditError::Refused { .. } => USAGE,
         EditError::Io { .. } => UNWRITABLE,
     };
-    CliFailure {
-        code,
-        error: error.into(),
-    }
+    with(code)(error)
 }
 
 fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let usual = arguments.usual_level();
     let (at_end, asked) = (arguments.at_end(), arguments.asked());
     if let Some(Command::Completions { shell }) = arguments.command {
-        return completions(shell).map_err(|error| CliFailure {
-            code: FAILED,
-            error: error.into(),
-        });
+        return completions(shell).map_err(with(FAILED));
     }
-    let mut paths = paths::here().map_err(configuration)?;
+    let mut paths = paths::here().map_err(with(CONFIGURATION))?;
     let given = std::env::var_os("AGENTD_SOCKET").is_some_and(|socket| !socket.is_empty());
     let own_directory = !given && arguments.place.socket.is_none();
     if let Some(socket) = &arguments.place.socket {
-        paths.socket = std::path::absolute(socket).map_err(configuration)?;
+        paths.socket = std::path::absolute(socket).map_err(with(CONFIGURATION))?;
     }
-    let command = match arguments.command {
+    match arguments.command {
         Some(Command::Agents { command }) => {
             return agents::run(command, &paths).map_err(edit_failure);
         }
@@ -269,35 +262,23 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
         Some(Command::Restore(args)) => return restore::run(&args, &paths),
         // Before the configuration is read: that it can't be is one of the findings.
         Some(Command::Doctor(args)) => return examine(args, paths, own_directory),
-        Some(Command::Config { command }) if command.is_of_the_file() => {
-            return settings::run(command, &paths);
-        }
-        command => command,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .thread_keep_alive(THREADS_KEPT)
-        .build()
-        .map_err(|error| CliFailure {
-            code: FAILED,
-            error: error.into(),
-        })?;
+        Some(Command::Config { command }) => return settings::run(command, &paths),
+        Some(Command::Completions { .. }) | None => {}
+    }
+    let runtime = runtime()?;
     let mut config = {
         // Nobody waits for ever for a directory of PATH.
         let _runtime = runtime.enter();
         let read = load(&paths, HostEnv::with(Files::apart()));
-        if read.is_err() && command.is_none() && !arguments.stdio {
+        if read.is_err() && !arguments.stdio {
             // It was to be the next daemon after a restart.
             lock::none_follows(&paths.state.join(LOCK));
         }
-        read.map_err(configuration)?
+        read.map_err(with(CONFIGURATION))?
     };
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {
         tell_warnings(&config);
-    }
-    if let Some(Command::Config { command }) = command {
-        return settings::show(&command, &config);
     }
     let alias = arguments.place.alias_given()?;
     if let Some(alias) = &alias {
@@ -332,10 +313,22 @@ fn examine(args: doctor::DoctorArgs, paths: Paths, own_directory: bool) -> Resul
     let of = paths.clone();
     let load = move || load(&of, HostEnv::here()).map_err(|error| error.to_string());
     let told = doctor::run(args, paths, own_directory, Box::new(load));
-    told.map_err(|error| CliFailure {
-        code: FAILED,
-        error: error.into(),
-    })
+    told.map_err(with(FAILED))
+}
+
+fn runtime() -> Result<Runtime, CliFailure> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let built = builder.enable_all().thread_keep_alive(THREADS_KEPT).build();
+    built.map_err(with(FAILED))
+}
+
+/// What would be in force, of which warnings are told.
+fn in_force(paths: &Paths) -> Result<Config, CliFailure> {
+    let runtime = runtime()?;
+    let _runtime = runtime.enter();
+    let config = load(paths, HostEnv::with(Files::apart())).map_err(with(CONFIGURATION))?;
+    tell_warnings(&config);
+    Ok(config)
 }
 
 /// How a daemon reads its configuration again: as at its start.

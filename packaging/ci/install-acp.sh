@@ -4,8 +4,6 @@
 #
 #   packaging/ci/install-acp.sh [NAME…]     NAME: gemini, opencode, hermes,
 #                                           claude-agent-acp, codex-acp; gemini by itself
-#
-# The node is the one that install-pi.sh puts into target/ci/pi, where that was run before.
 set -eu
 
 GEMINI=0.61.0
@@ -13,32 +11,11 @@ OPENCODE=1.18.33
 HERMES=0.19.0
 CLAUDE=0.100.0
 CODEX=2.6.0
-NODE=22
 
-cd "$(dirname "$0")/../.."
-mkdir -p target/ci/acp
-dir=$(cd target/ci/acp && pwd)
+. "$(dirname "$0")/npm.sh"
+place target/ci/acp
 
-quietly() {
-    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-}
-
-install() {
-    prefix=$1
-    shift
-    mkdir -p "$prefix"
-    quietly npm install --prefix "$prefix" --no-audit --no-fund --no-save "$@"
-}
-
-node=$(dirname "$dir")/pi/node-$NODE/node_modules/node/bin/node
-if ! "$node" --version >/dev/null 2>&1; then
-    node=$dir/node-$NODE/node_modules/node/bin/node
-    if ! "$node" --version >/dev/null 2>&1; then
-        rm -rf "$dir/node-$NODE"
-        install "$dir/node-$NODE" "node@$NODE"
-        quietly "$node" --version
-    fi
-fi
+find_node
 
 # wrap NAME COMMAND…: a program of this name. It comes last: its presence means that everything before
 # it went well.

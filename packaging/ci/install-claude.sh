@@ -9,19 +9,14 @@ set -eu
 
 VERSION=2.1.329
 
-cd "$(dirname "$0")/../.."
-mkdir -p "${1:-target/ci/claude}"
-dir=$(cd "${1:-target/ci/claude}" && pwd)
-
-quietly() {
-    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-}
+. "$(dirname "$0")/npm.sh"
+place "${1:-target/ci/claude}"
 
 prefix=$dir/claude-$VERSION
 if ! [ -x "$prefix/bin/claude" ]; then
     rm -rf "$prefix"
     mkdir -p "$prefix/bin"
-    quietly npm install --prefix "$prefix" --no-audit --no-fund --no-save "@anthropic-ai/claude-code@$VERSION"
+    install "$prefix" "@anthropic-ai/claude-code@$VERSION"
     program=
     for found in "$prefix"/node_modules/@anthropic-ai/claude-code-*/claude; do
         # One of several, where there are some for more than one C library.

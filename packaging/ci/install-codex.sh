@@ -9,17 +9,12 @@ set -eu
 
 VERSION=0.169.0
 
-cd "$(dirname "$0")/../.."
-mkdir -p "${1:-target/ci/codex}"
-dir=$(cd "${1:-target/ci/codex}" && pwd)
-
-quietly() {
-    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-}
+. "$(dirname "$0")/npm.sh"
+place "${1:-target/ci/codex}"
 
 if [ "$("$dir/bin/codex" --version 2>/dev/null)" != "codex-cli $VERSION" ]; then
     rm -rf "$dir/node_modules" "$dir/bin"
-    quietly npm install --prefix "$dir" --no-audit --no-fund --no-save "@openai/codex@$VERSION"
+    install "$dir" "@openai/codex@$VERSION"
     native=$(find "$dir/node_modules/@openai" -type f -name codex -perm -100 | head -n 1)
     [ -n "$native" ] || { echo "the package has no native program" >&2; exit 1; }
     # The link comes last: its presence means that everything before it went well.

@@ -3,38 +3,15 @@
 # runs them: target/ci/mcp/NAME/bin/NAME. What is there already stays.
 #
 #   packaging/ci/install-mcp.sh
-#
-# The node is the one that install-pi.sh puts into target/ci/pi, where that was run before.
 set -eu
 
 EVERYTHING=2026.8.31
 FILESYSTEM=2026.8.31
-NODE=22
 
-cd "$(dirname "$0")/../.."
-mkdir -p target/ci/mcp
-dir=$(cd target/ci/mcp && pwd)
+. "$(dirname "$0")/npm.sh"
+place target/ci/mcp
 
-quietly() {
-    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-}
-
-install() {
-    prefix=$1
-    shift
-    mkdir -p "$prefix"
-    quietly npm install --prefix "$prefix" --no-audit --no-fund --no-save "$@"
-}
-
-node=$(dirname "$dir")/pi/node-$NODE/node_modules/node/bin/node
-if ! "$node" --version >/dev/null 2>&1; then
-    node=$dir/node-$NODE/node_modules/node/bin/node
-    if ! "$node" --version >/dev/null 2>&1; then
-        rm -rf "$dir/node-$NODE"
-        install "$dir/node-$NODE" "node@$NODE"
-        quietly "$node" --version
-    fi
-fi
+find_node
 
 # server NAME VERSION: a program of this name. It comes last: its presence means that everything
 # before it went well.

@@ -9,20 +9,8 @@ VERSION=2026.9.6
 # It refuses anything older.
 NODE=24.21.0
 
-cd "$(dirname "$0")/../.."
-mkdir -p "${1:-target/ci/openclaw}"
-dir=$(cd "${1:-target/ci/openclaw}" && pwd)
-
-quietly() {
-    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-}
-
-install() {
-    prefix=$1
-    shift
-    mkdir -p "$prefix"
-    quietly npm install --prefix "$prefix" --no-audit --no-fund --no-save "$@"
-}
+. "$(dirname "$0")/npm.sh"
+place "${1:-target/ci/openclaw}"
 
 if ! [ -x "$dir/bin/openclaw" ] || [ "$(cat "$dir/version")" != "$VERSION" ]; then
     rm -rf "$dir/bin" "$dir/openclaw" "$dir/node" "$dir/home"

@@ -10,22 +10,9 @@ set -eu
 
 OLD=0.73.1
 NEW=1.5.2
-NODE=22
 
-cd "$(dirname "$0")/../.."
-mkdir -p "${1:-target/ci/pi}"
-dir=$(cd "${1:-target/ci/pi}" && pwd)
-
-quietly() {
-    "$@" >"$dir/log" 2>&1 || { cat "$dir/log" >&2; exit 1; }
-}
-
-install() {
-    prefix=$1
-    shift
-    mkdir -p "$prefix"
-    quietly npm install --prefix "$prefix" --no-audit --no-fund --no-save "$@"
-}
+. "$(dirname "$0")/npm.sh"
+place "${1:-target/ci/pi}"
 
 # A program named `pi` that runs a script with our own node. It comes last: its presence means that
 # everything before it went well.
@@ -37,12 +24,7 @@ wrap() {
     mv "$dir/$1/bin/pi.new" "$dir/$1/bin/pi"
 }
 
-node=$dir/node-$NODE/node_modules/node/bin/node
-if ! "$node" --version >/dev/null 2>&1; then
-    rm -rf "$dir/node-$NODE"
-    install "$dir/node-$NODE" "node@$NODE"
-    quietly "$node" --version
-fi
+find_node
 
 if ! [ -x "$dir/pi-$OLD/bin/pi" ]; then
     rm -rf "$dir/pi-$OLD"

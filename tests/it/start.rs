@@ -191,6 +191,30 @@ fn restart_with_a_broken_config_is_refused() {
 }
 
 #[test]
+fn config_check_says_whether_a_daemon_would_start() {
+    let place = Place::new("");
+    let check = |words: &[&str]| {
+        let mut command = place.command(AGENTD);
+        command.args(["config", "check"]).args(words);
+        finish(command, b"")
+    };
+    let refused = || {
+        let said: serde_json::Value = serde_json::from_str(&check(&["--json"]).stdout).unwrap();
+        said["refused"].as_str().map(str::to_owned)
+    };
+    assert_eq!((refused(), check(&[]).code), (None, Some(0)));
+    place.configure("no_such = 1\n");
+    let why = refused().unwrap();
+    assert!(
+        why.contains("config.toml:1: unknown key `no_such`"),
+        "{why}"
+    );
+    let said = check(&[]);
+    assert_eq!(said.code, Some(78), "{said:?}");
+    assert!(said.stderr.contains(&why), "{said:?}");
+}
+
+#[test]
 fn restart_that_fails_keeps_nobody_waiting() {
     let daemon = Daemon::start();
     daemon.ask(r#"{"type":"daemon.stop","restart":true}"#);

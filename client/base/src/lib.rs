@@ -4,10 +4,12 @@
 //! Owns what is the same everywhere. Must not know lines, sockets or tasks, nor any clock but those
 //! that both ends of a conversation have to read alike (`clock`).
 
+pub mod alone;
 pub mod clock;
 pub mod duration;
 pub mod env_file;
 pub mod replace;
 pub mod secrecy;
 pub mod settings;
+pub mod shared;
 pub mod trusted;

@@ -30,14 +30,8 @@ pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Resul
     let shown = &args.shown;
     let asker = Asker::of_terminal().filter(|_| !shown.json && !shown.quiet);
     let attended = send::attended(asker.as_ref());
-    let mut client = match ask::past_attended(socket, args.past, attended).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
-    let row = match find(&mut client, args.which()).await {
-        Ok(row) => row,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::past_attended(socket, args.past, attended).await?;
+    let row = find(&mut client, args.which()).await?;
     if shown.json {
         return show(client, &row, &mut JsonView, None).await;
     }
@@ -67,10 +61,7 @@ async fn show(
     }
     let jobs = [job];
     let collected = client.collect(&jobs, Some(Duration::ZERO), Wait::All);
-    let collected = match collected.await {
-        Ok(collected) => collected,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
+    let collected = collected.await.map_err(|error| ask::tell(&error))?;
     let Some(last) = collected.results.first() else {
         output::error(&format!("{job} has no result"), None);
         return Ok(Exit::Failed);
@@ -142,10 +133,7 @@ async fn by_number(client: &mut Client, job: JobId) -> Result<JobRow, Exit> {
 }
 
 pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let stored = match stored(args.job, socket).await {
-        Ok(stored) => stored,
-        Err(exit) => return Ok(exit),
-    };
+    let stored = stored(args.job, socket).await?;
     let mut send = match again(&stored.turn, &stored.row, stored.session) {
         Ok(send) => send,
         Err(why) => {

@@ -45,10 +45,7 @@ struct Times {
 }
 
 pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut agent = match agent(&args.agent, socket).await? {
-        Ok(agent) => agent,
-        Err(exit) => return Ok(exit),
-    };
+    let mut agent = agent(&args.agent, socket).await??;
     let had_one = agent.one_shot.is_some();
     agent.one_shot = pinned(&agent, args.provider.as_deref(), args.model.as_deref());
     if had_one && agent.one_shot.is_none() {

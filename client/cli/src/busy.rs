@@ -14,7 +14,6 @@ const AFTER: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(100);
 
 /// Something that may take its time.
-#[derive(Debug)]
 pub(super) struct Busy {
     begun: Instant,
     spinner: Option<Spinner>,

@@ -15,7 +15,7 @@ use agentd_base::{settings, trusted};
 
 use super::args::{ConfigArgs, ConfigCommand};
 use super::exit::Exit;
-use super::{agents, become_agentd, output, terminal};
+use super::{agents, become_agentd, outcome, output, terminal};
 use agentd_client::oneshot;
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
@@ -151,13 +151,13 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
         output::error(&why.to_string(), None);
         return Ok(Exit::Configuration);
     }
-    let text = match settings::read(&file) {
-        Ok(text) => text,
-        Err(error) => {
-            output::error(&format!("can't read `{}`: {error}", file.display()), None);
-            return Ok(Exit::Configuration);
-        }
-    };
+    let text = settings::read(&file).map_err(|error| {
+        outcome::ends(
+            Exit::Configuration,
+            &format!("can't read `{}`: {error}", file.display()),
+            None,
+        )
+    })?;
     let copies = match Copies::make(&text) {
         Ok(copies) => copies,
         Err(why) => {

@@ -3,11 +3,11 @@
 //! Owns who is asked, and what is said of a configuration that can't be used. What is in the file,
 //! only the daemon's program knows. Must not know who restarts.
 
-use std::io;
 use std::process::{Command, Stdio};
 
 use agentd_protocol::request::Status;
 use agentd_protocol::{Line, RequestKind};
+use serde::Deserialize;
 
 use super::exit::Exit;
 use super::output;
@@ -51,29 +51,32 @@ impl Unusable {
     }
 }
 
+/// What `agentd config check --json` says.
+#[derive(Deserialize)]
+struct Checked {
+    refused: Option<String>,
+}
+
 /// By the program that would be started from here, with the variables that it would have.
-pub(super) fn of_program() -> io::Result<Option<Unusable>> {
-    let asked = Command::new(oneshot::program())
-        .args(["config", "show"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .output();
-    let said = match asked {
-        Ok(said) if said.status.success() => return Ok(None),
-        Ok(said) => said.stderr,
+pub(super) fn of_program() -> Option<Unusable> {
+    let program = oneshot::program();
+    let mut asked = Command::new(&program);
+    asked.args(["config", "check", "--json"]);
+    let why = match asked.stdin(Stdio::null()).output() {
+        Ok(said) => match serde_json::from_slice(&said.stdout) {
+            Ok(Checked { refused }) => refused?,
+            // It knows no place for its files, or is no agentd.
+            Err(_) => String::from_utf8_lossy(&said.stderr).trim_end().to_owned(),
+        },
         Err(error) => {
-            let program = oneshot::program();
-            let why = format!("cannot start `{}`: {error}", program.display());
-            return Ok(Some(Unusable::of(&format!(
-                "{why}; hint: put `agentd` next to `agentctl`, or on `PATH`"
-            ))));
+            let program = program.display();
+            format!(
+                "cannot start `{program}`: {error}; hint: put `agentd` next to `agentctl`, or on \
+                 `PATH`"
+            )
         }
     };
-    let said = String::from_utf8_lossy(&said);
-    let why = said
-        .split_once("error: ")
-        .map_or(said.as_ref(), |(_, why)| why);
-    Ok(Some(Unusable::of(why.trim_end())))
+    Some(Unusable::of(&why))
 }
 
 /// By the daemon that runs: its successor has the same variables.

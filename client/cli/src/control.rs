@@ -46,10 +46,7 @@ pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<
     };
     let job = fields.job;
     let asked = ask::ask(socket, RequestKind::Abort, &fields, Fallback::Forbidden);
-    let (mut client, received) = match asked.await {
-        Ok(answered) => answered,
-        Err(exit) => return Ok(exit),
-    };
+    let (mut client, received) = asked.await?;
     if let (Some(name), Some(Line::Abort { jobs, .. })) = (&fields.session, &received.line)
         && jobs.is_empty()
         && !is_known(&mut client, name).await

@@ -21,13 +21,9 @@ use agentd_client::places::Environment;
 pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let here = std::env::current_dir().ok();
     // Made by the daemon from then on. One now is made without it, too.
-    let client = match args.every {
-        Some(_) => ask::daemon(socket).await,
-        None => ask::past(socket, PastArgs::default()).await,
-    };
-    let mut client = match client {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
+    let mut client = match args.every {
+        Some(_) => ask::daemon(socket).await?,
+        None => ask::past(socket, PastArgs::default()).await?,
     };
     let is_here = !matches!(client.server(), Server::Remote(_));
     let given = match (&args.path, args.every) {
@@ -74,10 +70,7 @@ fn is_beside_the_store(copy: &Path) -> bool {
 }
 
 pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::past(socket, args.past).await?;
     let prints = args.output.is_none() && output::out_is_terminal();
     let mut busy = Busy::begin().unless(prints);
     let mut pages = ExportPages::default();

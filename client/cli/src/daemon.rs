@@ -49,7 +49,6 @@ const UNWRITABLE: i32 = 74;
 const PROBE: usize = 64 * 1024;
 
 /// Why there is no daemon now.
-#[derive(Debug)]
 pub(super) struct NotStarted {
     pub(super) error: String,
     pub(super) hint: Option<String>,
@@ -481,7 +480,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         Ok(Up::Already(client)) => client,
         Err(failed) => return Ok(failed.tell()),
     };
-    if let Some(unusable) = config_check::of_program()? {
+    if let Some(unusable) = config_check::of_program() {
         return Ok(unusable.tell());
     }
     let leaving = Leaving::of(&client, endpoint.clone());

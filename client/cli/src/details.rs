@@ -229,10 +229,10 @@ fn go_on(row: &JobRow, kept: Kept) -> Vec<String> {
 }
 
 pub(super) async fn session(client: &mut Client, name: &str, json: bool) -> io::Result<Exit> {
-    let found = match client.session_named(name).await {
-        Ok(found) => found,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
+    let found = client
+        .session_named(name)
+        .await
+        .map_err(|error| ask::tell(&error))?;
     let Some(row) = found else {
         let hint = "`agentctl sessions` lists them";
         output::error(&format!("there is no session `{}`", safe(name)), Some(hint));

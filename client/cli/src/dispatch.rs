@@ -35,10 +35,7 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         }
     };
     first_use::daemon(socket).await?;
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     let mut rows: Vec<DispatchedRow> = Vec::new();
     let mut refused = None;
     // More than one request takes go one after the other, in their order.
@@ -89,17 +86,12 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
 
 pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let wait = if args.any { Wait::Any } else { Wait::All };
-    let timeout = match args.timeout.map(Duration::try_from_secs_f64).transpose() {
-        Ok(timeout) => timeout,
-        Err(why) => {
-            output::error(&format!("`--timeout`: {why}"), None);
-            return Ok(Exit::Usage);
-        }
-    };
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let timeout = args
+        .timeout
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|why| outcome::ends(Exit::Usage, &format!("`--timeout`: {why}"), None))?;
+    let mut client = ask::past(socket, args.past).await?;
     // Nothing comes to its end before a daemon runs.
     let timeout = match client.is_alone() {
         true => Some(Duration::ZERO),

@@ -13,7 +13,8 @@ use agentd_client::health::Unwell;
 use agentd_client::jobs::Collected;
 
 /// The exit codes of `agentctl`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("exit code {}", *self as u8)]
 #[repr(u8)]
 pub enum Exit {
     /// Done.
@@ -43,6 +44,13 @@ pub enum Exit {
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)
+    }
+}
+
+/// A command that ended early, and has said why: `?` leaves by it.
+impl From<Exit> for std::io::Error {
+    fn from(exit: Exit) -> Self {
+        Self::other(exit)
     }
 }
 

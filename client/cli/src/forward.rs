@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ForwardArgs;
 use super::exit::Exit;
-use super::{output, turn};
+use super::{outcome, output, turn};
 use agentd_client::endpoint::{LocalEndpoint, MAX_SOCKET_PATH};
 use agentd_client::fallback::Fallback;
 use agentd_client::places::Environment;
@@ -45,13 +45,7 @@ pub(super) async fn forward(args: ForwardArgs, socket: Option<&Path>) -> io::Res
         Some(local) => std::path::absolute(local)?,
         None => beside(&environment.default_socket(), &target),
     };
-    let _held = match is_free(&local) {
-        Ok(held) => held,
-        Err((why, exit)) => {
-            output::error(&why, None);
-            return Ok(exit);
-        }
-    };
+    let _held = is_free(&local).map_err(|(why, exit)| outcome::ends(exit, &why, None))?;
     match serve(&target, &local).await {
         Ok(exit) => exit,
         Err(error) => {

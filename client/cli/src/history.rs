@@ -11,7 +11,7 @@ use agentd_protocol::work::Jobs;
 
 use super::args::HistoryArgs;
 use super::exit::Exit;
-use super::{ask, output, rows, value};
+use super::{ask, outcome, output, rows, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::sessions::HistoryPages;
@@ -24,17 +24,8 @@ struct Meant {
 }
 
 pub(super) async fn history(args: HistoryArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let meant = match meant(&args) {
-        Ok(meant) => meant,
-        Err(why) => {
-            output::error(&why, None);
-            return Ok(Exit::Usage);
-        }
-    };
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let meant = meant(&args).map_err(|why| outcome::ends(Exit::Usage, &why, None))?;
+    let mut client = ask::past(socket, args.past).await?;
     let exit = show(&mut client, &args, meant).await;
     client.close().await;
     exit

@@ -17,10 +17,7 @@ use agentd_client::jobs::JobPages;
 use agentd_terminal::style::Style;
 
 pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::past(socket, args.past).await?;
     let exit = match args.job {
         Some(job) => details::job(&mut client, job, args.json).await,
         None => list(&mut client, args).await,
@@ -76,10 +73,7 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
 
 /// What isn't over: what runs first, then what waits, the next of it first.
 pub(super) async fn ps(args: PsArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::past(socket, args.past).await?;
     let mut found = Vec::new();
     for state in [JobPhase::Running, JobPhase::Queued, JobPhase::Held] {
         let filter = Jobs {
@@ -116,10 +110,7 @@ pub(super) async fn steer(args: SteerArgs, socket: Option<&Path>) -> io::Result<
         job: args.job,
         text,
     };
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     ask::print(client.steer(&steer).await, args.json, |job| {
         format!("told {job}\n")
     })

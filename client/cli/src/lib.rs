@@ -146,19 +146,16 @@ fn printed(done: io::Result<Exit>) -> Exit {
         Ok(exit) => exit,
         // The reader left, as `head` does: it has what it wanted.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
+        Err(error) => error.downcast().unwrap_or_else(|error| {
             output::error(&error.to_string(), None);
             Exit::Failed
-        }
+        }),
     }
 }
 
 fn run_command(cli: Cli) -> io::Result<Exit> {
     style::choose(cli.color.into());
-    let socket = match host::socket(&cli) {
-        Ok(socket) => socket,
-        Err(exit) => return Ok(exit),
-    };
+    let socket = host::socket(&cli)?;
     let socket = socket.as_deref();
     // With `sudo` and the home of somebody else they would belong to root, and be no good to them.
     if makes_files(&cli.command)

@@ -19,6 +19,12 @@ use agentd_client::wire::Received;
 const SENDING: &[&str] = &["send", "agent", "retry"];
 const KEY_OPTION: &str = "--idempotency-key";
 
+/// Says why a command ends here, and gives its exit code.
+pub(super) fn ends(exit: Exit, error: &str, hint: Option<&str>) -> Exit {
+    output::error(error, hint);
+    exit
+}
+
 /// The exit code of an outcome; says on standard error what went wrong.
 pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
     match outcome {

@@ -5,7 +5,6 @@
 
 /// It is held on to: its number may be another process's later.
 #[cfg(target_os = "linux")]
-#[derive(Debug)]
 pub(super) struct Process(std::os::fd::OwnedFd);
 
 #[cfg(target_os = "linux")]
@@ -28,7 +27,6 @@ impl Process {
 }
 
 #[cfg(not(target_os = "linux"))]
-#[derive(Debug)]
 pub(super) struct Process(nix::unistd::Pid);
 
 #[cfg(not(target_os = "linux"))]

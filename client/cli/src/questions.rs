@@ -11,15 +11,12 @@ use agentd_protocol::work::{Answer, Private};
 
 use super::args::{AnswerArgs, QuestionsArgs};
 use super::exit::Exit;
-use super::{ask, output, rows, terminal, value};
+use super::{ask, outcome, output, rows, terminal, value};
 use agentd_client::client::Client;
 use agentd_terminal::style::Style;
 
 pub(super) async fn questions(args: QuestionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     let asked = client.questions(args.of.or(args.session).as_deref()).await;
     ask::print(asked, args.json, |found| {
         if found.is_empty() {
@@ -40,21 +37,10 @@ fn whole(found: &[QuestionRow]) -> &'static str {
 }
 
 pub(super) async fn answer(args: AnswerArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
-    let question = match find(&mut client, &args.question_id).await {
-        Ok(question) => question,
-        Err(exit) => return Ok(exit),
-    };
-    let answer = match answer_of(&args, &question)? {
-        Ok(answer) => answer,
-        Err((why, hint)) => {
-            output::error(&why, Some(hint));
-            return Ok(Exit::Usage);
-        }
-    };
+    let mut client = ask::daemon(socket).await?;
+    let question = find(&mut client, &args.question_id).await?;
+    let answer = answer_of(&args, &question)?
+        .map_err(|(why, hint)| outcome::ends(Exit::Usage, &why, Some(hint)))?;
     ask::print(client.answer_question(&answer).await, args.json, |name| {
         format!("answered {}\n", output::safe(name))
     })

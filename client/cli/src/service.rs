@@ -53,7 +53,6 @@ pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Res
 }
 
 /// Why a command could not do what it should.
-#[derive(Debug)]
 enum Trouble {
     /// There is no service manager for this user.
     NoManager(Failed),

@@ -19,7 +19,7 @@ use super::args::{
 };
 use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, compose, details, output, rows, terminal, value};
+use super::{ask, compose, details, outcome, output, rows, terminal, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::{FoundPages, Model, SessionPages};
@@ -34,28 +34,19 @@ pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::R
     match args.command {
         None => {
             let reading = ask::past(socket, args.past).await;
-            let mut client = match reading {
-                Ok(client) => client,
-                Err(exit) => return Ok(exit),
-            };
+            let mut client = reading?;
             let exit = list(&mut client, &args).await;
             client.close().await;
             exit
         }
         Some(SessionsCommand::Show(args)) => {
-            let mut client = match ask::past(socket, args.past).await {
-                Ok(client) => client,
-                Err(exit) => return Ok(exit),
-            };
+            let mut client = ask::past(socket, args.past).await?;
             let exit = details::session(&mut client, &args.session.name(), args.json).await;
             client.close().await;
             exit
         }
         Some(SessionsCommand::Search(args)) => {
-            let mut client = match ask::past(socket, args.past).await {
-                Ok(client) => client,
-                Err(exit) => return Ok(exit),
-            };
+            let mut client = ask::past(socket, args.past).await?;
             let exit = search(&mut client, args).await;
             client.close().await;
             exit
@@ -73,13 +64,13 @@ async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exi
         SessionsCommand::New(args) => make(client, args).await,
         SessionsCommand::Close(args) => close(client, args).await,
         SessionsCommand::Rename(args) => {
-            let (session, to) = match args.of() {
-                Ok(named) => named,
-                Err(why) => {
-                    output::error(why, Some("`agentctl sessions rename SESSION NEW`"));
-                    return Ok(Exit::Usage);
-                }
-            };
+            let (session, to) = args.of().map_err(|why| {
+                outcome::ends(
+                    Exit::Usage,
+                    why,
+                    Some("`agentctl sessions rename SESSION NEW`"),
+                )
+            })?;
             let rename = SessionRename {
                 session: session.to_owned(),
                 to: to.to_owned(),
@@ -107,10 +98,10 @@ async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exi
 
 /// Those used last first.
 async fn list(client: &mut Client, args: &SessionsArgs) -> io::Result<Exit> {
-    let mut found = match client.session_list().await {
-        Ok(found) => found,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
+    let mut found = client
+        .session_list()
+        .await
+        .map_err(|error| ask::tell(&error))?;
     found.retain(|row| args.agent.as_ref().is_none_or(|agent| row.agent == *agent));
     // In the same second the one that was made last was used last, mostly.
     found.reverse();
@@ -286,13 +277,9 @@ async fn make(client: &mut Client, args: NewSessionArgs) -> io::Result<Exit> {
 }
 
 pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let (session, model) = match args.of() {
-        Ok(named) => named,
-        Err(why) => {
-            output::error(why, Some("`agentctl model SESSION MODEL`"));
-            return Ok(Exit::Usage);
-        }
-    };
+    let (session, model) = args
+        .of()
+        .map_err(|why| outcome::ends(Exit::Usage, why, Some("`agentctl model SESSION MODEL`")))?;
     if model.is_empty() || (args.provider.is_none() && model.starts_with('/')) {
         let error = format!("`{model}` is no model: expected MODEL, or PROVIDER/MODEL");
         output::error(&error, Some("`agentctl model SESSION MODEL`"));
@@ -308,10 +295,7 @@ pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<
         model,
         thinking: args.thinking,
     };
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     ask::print(client.set_model(&set).await, args.json, in_force)
 }
 
@@ -338,10 +322,7 @@ pub(super) async fn compact(args: CompactArgs, socket: Option<&Path>) -> io::Res
         session: args.of.or(args.session),
         instructions: args.instructions,
     };
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     ask::print(
         client.compact(&asked).await,
         args.json,

@@ -14,7 +14,6 @@ const BRAILLE: &[char] = &['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧
 const ASCII: &[char] = &['|', '/', '-', '\\'];
 
 /// What moves, on standard error.
-#[derive(Debug)]
 pub(super) struct Spinner {
     frames: &'static [char],
     step: usize,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::SshKeyArgs;
 use super::exit::Exit;
-use super::output;
+use super::{outcome, output};
 use agentd_base::settings;
 use agentd_client::ssh::Target;
 
@@ -34,16 +34,15 @@ pub(super) async fn ssh_key(args: SshKeyArgs) -> io::Result<Exit> {
         },
     };
     let shown = file.display();
-    let text = match settings::open(&file).and_then(|opened| settings::read_from(&opened)) {
-        Ok(text) => text,
-        Err(error) => {
-            output::error(
+    let text = settings::open(&file)
+        .and_then(|opened| settings::read_from(&opened))
+        .map_err(|error| {
+            outcome::ends(
+                Exit::Usage,
                 &format!("cannot read the public key `{shown}`: {error}"),
                 None,
-            );
-            return Ok(Exit::Usage);
-        }
-    };
+            )
+        })?;
     let program = args.program.as_deref().unwrap_or("agentctl");
     let Some(line) = line(program, &args.rules.words(), &text) else {
         output::error(

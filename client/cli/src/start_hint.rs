@@ -13,7 +13,7 @@ use super::config_check;
 pub(super) fn of_this_machine() -> String {
     // Where its program is missing, starting it says so.
     if oneshot::program().is_file()
-        && let Ok(Some(unusable)) = config_check::of_program()
+        && let Some(unusable) = config_check::of_program()
     {
         let (why, hint) = (unusable.why, unusable.hint);
         return format!("none can be started as things are: {why}; {hint}");

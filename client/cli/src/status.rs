@@ -64,10 +64,7 @@ pub(super) async fn metrics(socket: Option<&Path>) -> io::Result<Exit> {
 pub(super) async fn log_level(args: LogLevelArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = LogLevel { level: args.level };
     let asked = ask::ask(socket, RequestKind::LogLevel, &fields, Fallback::Forbidden).await;
-    let received = match asked {
-        Ok((_, received)) => received,
-        Err(exit) => return Ok(exit),
-    };
+    let (_client, received) = asked?;
     match &received.line {
         Some(Line::LogLevel { .. }) if args.json => output::out_json(&received.text)?,
         Some(Line::LogLevel { log, .. }) => {

@@ -24,7 +24,6 @@ use agentd_client::wire::Received;
 use agentd_terminal::question::{self, Size};
 
 /// Asks a person while a turn goes on.
-#[derive(Debug)]
 pub(super) struct Asker {
     open: VecDeque<QuestionRow>,
     /// Is the first of them on the screen?
@@ -303,7 +302,6 @@ fn read_line() -> io::Result<Option<String>> {
 }
 
 /// While it lives, the terminal doesn't show what is typed.
-#[derive(Debug)]
 struct Unseen(Termios);
 
 impl Unseen {

@@ -37,7 +37,6 @@ pub(super) struct Shown {
 }
 
 /// Text for people, streamed.
-#[derive(Debug)]
 pub(super) struct TurnText {
     /// Do both streams end on the same screen?
     one_screen: bool,

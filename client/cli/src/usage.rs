@@ -23,16 +23,10 @@ const BAR: u64 = 20;
 type Sums = Vec<(Option<String>, Sum)>;
 
 pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::past(socket, args.past).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::past(socket, args.past).await?;
     let asked = client.usage_sums(args.since, by(args.by)).await;
     client.close().await;
-    let (total, by) = match asked {
-        Ok(sums) => sums,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
+    let (total, by) = asked.map_err(|error| ask::tell(&error))?;
     let by = in_order(by, args.by);
     if args.json {
         output::out_json(&as_json(&total, &by, args.by))?;

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::args::{VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs, VoiceForwardArgs};
 use super::exit::{self, Exit};
-use super::output;
+use super::{outcome, output};
 use agentd_client::fallback::Fallback;
 use agentd_client::key;
 use agentd_client::places::Environment;
@@ -55,10 +55,7 @@ async fn forward(args: VoiceForwardArgs, socket: Option<&Path>) -> io::Result<Ex
         }
     };
     // Whoever speaks may take longer than that.
-    let delivery = match delivery(to(socket)?, args.deadline, args.max_age) {
-        Ok(delivery) => delivery,
-        Err(exit) => return Ok(exit),
-    };
+    let delivery = delivery(to(socket)?, args.deadline, args.max_age)?;
     let calling = delivery.begin().await;
     let spool = spool();
     let utterance = utterance(&args, transcript, &delivery.to, spool.as_ref().ok())?;
@@ -235,21 +232,11 @@ fn utterance(
 }
 
 async fn flush(args: VoiceFlushArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let spool = match spool() {
-        Ok(spool) => spool,
-        Err(why) => {
-            output::error(&why.to_string(), None);
-            return Ok(Exit::Refused);
-        }
-    };
+    let spool = spool().map_err(|why| outcome::ends(Exit::Refused, &why.to_string(), None))?;
     spool.sweep();
-    let waiting = match spool.waiting() {
-        Ok(waiting) => waiting,
-        Err(why) => {
-            output::error(&why.to_string(), None);
-            return Ok(Exit::Refused);
-        }
-    };
+    let waiting = spool
+        .waiting()
+        .map_err(|why| outcome::ends(Exit::Refused, &why.to_string(), None))?;
     let known = waiting.iter().filter_map(|(_, one)| one.as_ref().ok());
     let mut destinations: BTreeSet<String> = known.map(|one| one.to.clone()).collect();
     if destinations.is_empty() && !waiting.is_empty() {
@@ -262,10 +249,7 @@ async fn flush(args: VoiceFlushArgs, socket: Option<&Path>) -> io::Result<Exit> 
     }
     let mut exit = Exit::Done;
     for to in destinations {
-        let delivery = match delivery(to, args.deadline, args.max_age) {
-            Ok(delivery) => delivery,
-            Err(exit) => return Ok(exit),
-        };
+        let delivery = delivery(to, args.deadline, args.max_age)?;
         let mut notes = Notes::new();
         let flushed = delivery.flush(&spool, &mut notes).await;
         tell(&notes);

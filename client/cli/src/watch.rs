@@ -29,23 +29,20 @@ pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<
         after: args.after,
         epoch: args.epoch,
     };
-    let client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
-    let mut events = match client.subscribe(&fields).await {
-        Ok(events) => events,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
+    let client = ask::daemon(socket).await?;
+    let mut events = client
+        .subscribe(&fields)
+        .await
+        .map_err(|error| ask::tell(&error))?;
     let mut watched = Watched {
         raw: args.raw,
         ..Watched::default()
     };
     loop {
-        let received = match events.next_over_restarts().await {
-            Ok(received) => received,
-            Err(error) => return Ok(ask::tell(&error)),
-        };
+        let received = events
+            .next_over_restarts()
+            .await
+            .map_err(|error| ask::tell(&error))?;
         if args.json {
             output::out_json(&received.text)?;
             continue;

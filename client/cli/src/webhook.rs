@@ -51,10 +51,7 @@ fn change(what: &str, option: Option<&str>, json: bool, url: &str) -> Exit {
 }
 
 async fn list(args: WebhookListArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     let mut pages = DeliveryPages::new(Webhooks {
         state: args.state.map(|state| match state {
             DeliveryArg::Pending => DeliveryState::Pending,
@@ -158,10 +155,7 @@ fn delivery(row: &DeliveryRow, now: i64) -> Vec<Cell> {
 }
 
 async fn replay(args: ReplayWebhookArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
+    let mut client = ask::daemon(socket).await?;
     let Some(webhook) = args.webhook else {
         let (count, ended) = replay_dead(&mut client, args.url.as_deref().unwrap_or("")).await;
         output::out_line(&match count {
@@ -201,24 +195,23 @@ async fn replay_dead(client: &mut Client, prefix: &str) -> (usize, Result<(), Re
 }
 
 async fn test(url: &str, socket: Option<&Path>) -> io::Result<Exit> {
-    let mut client = match ask::daemon(socket).await {
-        Ok(client) => client,
-        Err(exit) => return Ok(exit),
-    };
-    let webhook = match client.webhook_test(url).await {
-        Ok(reply) => reply.value,
-        Err(error) => return Ok(ask::tell(&error)),
-    };
+    let mut client = ask::daemon(socket).await?;
+    let webhook = client
+        .webhook_test(url)
+        .await
+        .map_err(|error| ask::tell(&error))?
+        .value;
     let asked = Webhooks {
         webhook: Some(webhook),
         ..Webhooks::default()
     };
     let begun = Instant::now();
     loop {
-        let told = match client.webhooks(&asked).await {
-            Ok(reply) => reply.value,
-            Err(error) => return Ok(ask::tell(&error)),
-        };
+        let told = client
+            .webhooks(&asked)
+            .await
+            .map_err(|error| ask::tell(&error))?
+            .value;
         let row = told.deliveries.first();
         match row.map(|row| row.state) {
             Some(DeliveryState::Delivered) => {

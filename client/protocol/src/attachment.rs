@@ -4,6 +4,7 @@
 //! what is behind a path is for the daemon to look at.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::check::is_absolute;
 use crate::envelope::{Rejected, invalid};
@@ -18,25 +19,20 @@ pub const TEXT: &str = "text/plain";
 
 /// One attachment: as its sender gave it, with `path` or with `mime` and `data`; as it was
 /// accepted, with `mime`, `bytes` and `sha256`.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Attachment {
     /// A file: absolute.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Its type; found by the content of a file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime: Option<String>,
     /// The content in base64.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// What people call it; of a file, the last part of its path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Of the content; said by the daemon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Of the content, in hex; said by the daemon.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
 

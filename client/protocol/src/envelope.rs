@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -94,6 +95,32 @@ pub struct Envelope<'a> {
     pub id: Option<Id>,
     /// The whole line.
     pub body: &'a str,
+}
+
+/// How a request is read from its line: see `request_table`.
+pub(crate) trait Read: Sized {
+    /// Its fields, and those that nobody here knows.
+    fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected>;
+}
+
+/// The fields of a request, which serde reads.
+pub(crate) trait Checked: DeserializeOwned {
+    /// What serde can't say.
+    fn check(&self) -> Result<(), Rejected> {
+        Ok(())
+    }
+}
+
+impl<T: Checked> Read for T {
+    fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected> {
+        let read: Self = fields(envelope.body)?;
+        read.check()?;
+        Ok((read, Vec::new()))
+    }
+}
+
+pub(crate) fn fields<'de, T: Deserialize<'de>>(body: &'de str) -> Result<T, Rejected> {
+    serde_json::from_str(body).map_err(|error| invalid(format!("invalid field: {error}")))
 }
 
 #[derive(Deserialize)]

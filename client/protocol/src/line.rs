@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::code::Code;
 use crate::envelope::Ignored;
@@ -18,6 +19,7 @@ pub use sandbox::{Reach, Sandbox};
 const USUAL_LINE: usize = 256;
 
 /// A line from the daemon, without its `id`.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -35,7 +37,6 @@ pub enum Line {
         job: JobId,
         message: u32,
         role: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         replaces: Option<u32>,
     },
     MessageDelta {
@@ -71,7 +72,6 @@ pub enum Line {
         output: String,
         truncated: bool,
         duration_ms: u64,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         sandbox: Option<Sandbox>,
     },
     Question {
@@ -79,11 +79,9 @@ pub enum Line {
         question_id: String,
         kind: String,
         title: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<String>,
         #[serde(default)]
         options: Vec<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_at: Option<String>,
     },
     QuestionClosed {
@@ -91,11 +89,9 @@ pub enum Line {
         question_id: String,
         by: String,
         /// What was answered, in a word; never a text.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         answer: Option<String>,
     },
     Note {
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         job: Option<JobId>,
         level: Level,
         code: String,
@@ -122,19 +118,15 @@ pub enum Line {
     Jobs {
         ok: bool,
         jobs: Vec<JobRow>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<JobId>,
     },
     Usage {
         ok: bool,
         /// Each a [`crate::rows::UsageRow`].
         turns: Vec<Value>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<JobId>,
         /// In place of the turns, to whoever asked `by` something.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<Box<Sum>>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         sums: Option<Vec<NamedSum>>,
     },
     Steer {
@@ -155,21 +147,22 @@ pub enum Line {
     Compact {
         ok: bool,
         session: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
     },
     SetModel {
         ok: bool,
         session: String,
+        #[serialize_always]
         provider: Option<String>,
+        #[serialize_always]
         model: Option<String>,
+        #[serialize_always]
         thinking: Option<String>,
     },
     #[serde(rename = "session.list")]
     SessionList {
         ok: bool,
         sessions: Vec<SessionRow>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<u64>,
     },
     #[serde(rename = "session.new")]
@@ -203,7 +196,6 @@ pub enum Line {
     SessionSearch {
         ok: bool,
         turns: Vec<FoundRow>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<JobId>,
     },
     #[serde(rename = "session.history")]
@@ -211,7 +203,6 @@ pub enum Line {
         ok: bool,
         session: String,
         turns: Vec<TurnRow>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<u64>,
     },
     Backup {
@@ -222,7 +213,6 @@ pub enum Line {
     Export {
         ok: bool,
         rows: Vec<Value>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<u64>,
     },
     Webhooks {
@@ -230,7 +220,6 @@ pub enum Line {
         endpoints: Vec<EndpointRow>,
         /// Each a [`crate::webhook::DeliveryRow`].
         deliveries: Vec<Value>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<u64>,
     },
     #[serde(rename = "webhook.replay")]
@@ -366,39 +355,39 @@ pub struct ToolTrace {
 }
 
 /// What is known of a turn that began; part of both kinds of final line.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
 pub struct TurnFacts {
+    #[serialize_always]
     pub job: Option<JobId>,
+    #[serialize_always]
     pub session: Option<String>,
     #[serde(default)]
     pub text: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspected_refusal: bool,
-    #[serde(default)]
+    #[serialize_always]
     pub context: Option<Context>,
-    #[serde(default)]
+    #[serialize_always]
     pub agent: Option<String>,
-    #[serde(default)]
+    #[serialize_always]
     pub provider: Option<String>,
-    #[serde(default)]
+    #[serialize_always]
     pub model: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<bool>,
-    #[serde(default)]
+    #[serialize_always]
     pub thinking: Option<String>,
-    #[serde(default)]
+    #[serialize_always]
     pub usage: Option<Usage>,
     #[serde(default)]
     pub cost: Cost,
-    #[serde(default)]
+    #[serialize_always]
     pub api_calls: Option<Vec<Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soul_sha256: Option<String>,
     #[serde(default)]
     pub tool_trace: Vec<ToolTrace>,
@@ -412,9 +401,7 @@ pub struct TurnFacts {
     pub duration_ms: u64,
     #[serde(default)]
     pub served_by: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<Message>>,
 }
 

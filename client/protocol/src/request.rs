@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::attachment::Attachment;
 pub use crate::envelope::Ignored;
@@ -50,13 +51,12 @@ pub const SEND_FIELDS: &[&str] = &[
 ];
 
 /// `abort`; without a target, this connection's last send, else the only live one.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Abort {
     /// One job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     /// The turn in flight of a session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// With `session`: what waits there, too.
     #[serde(default)]
@@ -88,76 +88,60 @@ pub enum Wait {
 }
 
 /// `subscribe`; without a filter, everything.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Subscribe {
     /// One session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Some jobs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<JobId>>,
     /// A cursor: numbered lines after this one come first; 0 is the beginning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
     /// The cursor's epoch: of another one, it is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<String>,
 }
 
 /// `send`: one user turn. PROTOCOL.md part 4 explains each field.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Send {
     /// The user's turn.
     #[serde(alias = "prompt", alias = "message")]
     pub text: String,
     /// The conversation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The conversation as the one asked named it: of workers only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     /// Who answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// Pins the model provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Pins the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// How hard to think, in the agent's words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
     /// What to ask when the model fails, in this order; each `provider/model`, or a name that the
     /// agent knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_chain: Option<Vec<String>>,
     /// Working directory: absolute, existing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Working directory that counts only if this send makes the session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd_if_new: Option<String>,
     /// Restricts the agent's tools.
     #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
     pub toolsets: Option<Vec<String>>,
     /// Seconds it may run; 3600 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<f64>,
     /// Seconds it may wait; 3600 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<f64>,
     /// The same key twice is the same job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// When the session is busy.
     #[serde(default)]
     pub mode: Mode,
     /// Send the lines between `accepted` and the final one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<bool>,
     /// Wait for somebody's answer, or deny.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_question: Option<OnQuestion>,
     /// Run again after a crash?
     #[serde(default)]
@@ -175,10 +159,8 @@ pub struct Send {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The job from inside whose worker it comes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
     /// Not before this time, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<String>,
     /// When a turn before it in the session was interrupted.
     #[serde(default)]
@@ -187,10 +169,8 @@ pub struct Send {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
     /// Who is told of its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
     /// Towards workers: the job's number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
 }
 

@@ -4,6 +4,7 @@
 //! or held against it by a test. Must not know their fields (`request`), how those are read (`request/decode`), nor what is
 //! done about them.
 
+use crate::envelope::{Envelope, Ignored, Read as _, Rejected};
 use crate::request::work::{
     Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
     SessionNew, SessionRename, SessionSearch, SetModel, Steer, Usage,
@@ -100,6 +101,17 @@ macro_rules! fields {
     ($named:ident $fields:ty) => {
         $named
     };
+}
+
+/// A request as its line says it: with its fields, where it has any.
+macro_rules! read {
+    ($envelope:ident $kind:ident) => {
+        (Request::$kind, Vec::new())
+    };
+    ($envelope:ident $kind:ident $fields:ty) => {{
+        let (fields, ignored) = <$fields>::read($envelope)?;
+        (Request::$kind(fields), ignored)
+    }};
 }
 
 /// The session that a request names, by its last column.
@@ -204,6 +216,16 @@ macro_rules! requests {
                         send_only: SendOnlySshKey::$send_only,
                     },)*
                 }
+            }
+
+            /// The request that a line of its name has.
+            pub(crate) fn read(
+                self,
+                envelope: &Envelope<'_>,
+            ) -> Result<(Request, Vec<Ignored>), Rejected> {
+                Ok(match self {
+                    $(Self::$kind => read!(envelope $kind $($fields)?),)*
+                })
             }
 
             /// The one of this name.
@@ -315,6 +337,18 @@ impl RequestKind {
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().map(|kind| kind.name())
     }
+}
+
+/// A request by its name, and what is wanted of the answer, which is the line of the same name:
+/// `answered!(Steer { job } => job)`.
+#[macro_export]
+macro_rules! answered {
+    ($kind:ident { $($field:ident),* } => $wanted:expr) => {
+        ($crate::RequestKind::$kind, |line: $crate::Line| match line {
+            $crate::Line::$kind { $($field,)* .. } => Some($wanted),
+            _ => None,
+        })
+    };
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::attachment::Attachment;
 use crate::envelope::Ignored;
@@ -40,6 +41,7 @@ pub struct DispatchedRow {
 }
 
 /// One job of a list.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
@@ -53,22 +55,16 @@ pub struct JobRow {
     pub preview: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
     pub accepted_at: String,
     /// Not before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_at: Option<String>,
     /// When the turn began that runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<String>,
     /// Of a `message_end`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<String>,
     /// Of an `error`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
@@ -264,7 +260,6 @@ pub struct AgentRow {
     /// What its program says of itself.
     pub version: Option<String>,
     /// Is somebody logged in? `None` where that can't be seen.
-    #[serde(default)]
     pub logged_in: Option<bool>,
     /// Why there is no version, or what the program lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]

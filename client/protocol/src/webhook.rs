@@ -4,9 +4,10 @@
 //! address leads to.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::check::check_limit;
-use crate::envelope::{Rejected, invalid};
+use crate::envelope::{Checked, Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::MAX_URL;
 
@@ -22,7 +23,7 @@ pub struct Callback {
 
 impl Callback {
     /// Checks what can be said of a URL without parsing it whole; `field` is what it is called.
-    pub(crate) fn check(self, field: &str) -> Result<Self, Rejected> {
+    pub(crate) fn check_as(&self, field: &str) -> Result<(), Rejected> {
         let url = &self.url;
         if url.len() > MAX_URL {
             let found = url.len();
@@ -58,7 +59,13 @@ impl Callback {
                 "a URL without one, as servers never see it",
             );
         }
-        Ok(self)
+        Ok(())
+    }
+}
+
+impl Checked for Callback {
+    fn check(&self) -> Result<(), Rejected> {
+        self.check_as("url")
     }
 }
 
@@ -93,26 +100,22 @@ impl DeliveryState {
 }
 
 /// `webhooks`: the endpoints, and deliveries, newest first.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Webhooks {
     /// Only those so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<DeliveryState>,
     /// Only this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
     /// At most so many; 50 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// The `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<u64>,
 }
 
-impl Webhooks {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
-        check_limit(self.limit)?;
-        Ok(self)
+impl Checked for Webhooks {
+    fn check(&self) -> Result<(), Rejected> {
+        check_limit(self.limit)
     }
 }
 
@@ -124,28 +127,24 @@ pub struct Delivery {
 }
 
 /// One delivery of a list.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct DeliveryRow {
     pub webhook: String,
     /// None: it was a test.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     pub url: String,
     pub state: DeliveryState,
     pub attempts: u64,
     pub created_at: String,
     /// Of the next attempt, while there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<String>,
     /// Of the last attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<String>,
     /// What the receiver answered to it, if it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Why it isn't delivered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
@@ -171,7 +170,7 @@ mod tests {
                 url,
                 ..Callback::default()
             }
-            .check("callback.url")
+            .check_as("callback.url")
         };
         for fine in [
             "https://example.com",

@@ -21,7 +21,6 @@ use crate::problem::Problem;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the configuration allows.
-#[derive(Debug)]
 pub(crate) struct Guard {
     /// Every spelling of `Host` that is us.
     hosts: Vec<String>,
@@ -31,7 +30,6 @@ pub(crate) struct Guard {
 }
 
 /// The token: looked at for each request, as another one counts at once.
-#[derive(Debug)]
 struct KnownToken {
     token: Token,
     /// Why it can't be read, as it was last told.

@@ -11,7 +11,7 @@ use agentd_client::wire::Nothing;
 use agentd_protocol::request::Abort;
 use agentd_protocol::rows::{AgentRow, JobRow};
 use agentd_protocol::work::{self, JobPhase, Private};
-use agentd_protocol::{Code, JobId, Line, RequestKind};
+use agentd_protocol::{Code, JobId, Line, RequestKind, answered};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
@@ -138,9 +138,8 @@ pub(crate) struct AgentList {
 /// be used again: not when the answer may still come.
 async fn ask<T>(
     app: &App,
-    kind: RequestKind,
     fields: &impl Serialize,
-    take: impl FnOnce(Line) -> Option<T>,
+    (kind, take): (RequestKind, impl FnOnce(Line) -> Option<T>),
 ) -> Result<T, Problem> {
     let mut client = app.daemon.lease().await?;
     match client.answer(kind, fields).await {
@@ -236,11 +235,8 @@ impl Model {
 
 pub(crate) async fn list(State(app): State<Arc<App>>, uri: Uri) -> Result<Json<Page>, Problem> {
     let fields = query::<Filter>(&uri)?.into_fields()?;
-    let take = |line| match line {
-        Line::Jobs { jobs, next, .. } => Some(Json(Page { jobs, next })),
-        _ => None,
-    };
-    ask(&app, RequestKind::Jobs, &fields, take).await
+    let taken = answered!(Jobs { jobs, next } => Json(Page { jobs, next }));
+    ask(&app, &fields, taken).await
 }
 
 pub(crate) async fn one(
@@ -272,11 +268,8 @@ impl App {
             before: Some(JobId(job.0.saturating_add(1))),
             ..work::Jobs::default()
         };
-        let take = |line| match line {
-            Line::Jobs { jobs, .. } => Some(jobs),
-            _ => None,
-        };
-        let rows = ask(self, RequestKind::Jobs, &fields, take).await?;
+        let taken = answered!(Jobs { jobs } => jobs);
+        let rows = ask(self, &fields, taken).await?;
         let row = rows.into_iter().find(|row| row.job == job);
         row.ok_or_else(|| Problem::of(Code::UnknownJob, format!("there is no job `{job}`")))
     }
@@ -298,11 +291,8 @@ pub(crate) async fn abort(
         job: Some(job),
         ..Abort::default()
     };
-    let take = |line| match line {
-        Line::Abort { jobs, .. } => Some(Json(Aborted { jobs })),
-        _ => None,
-    };
-    ask(&app, RequestKind::Abort, &fields, take).await
+    let taken = answered!(Abort { jobs } => Json(Aborted { jobs }));
+    ask(&app, &fields, taken).await
 }
 
 pub(crate) async fn answer(
@@ -314,11 +304,8 @@ pub(crate) async fn answer(
     let question_id = name_of(question, "question", Code::UnknownQuestion)?;
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Answer>(&read.text)?.into_fields(question_id);
-    let take = |line| match line {
-        Line::Answer { question_id, .. } => Some(Json(Answered { question_id })),
-        _ => None,
-    };
-    ask(&app, RequestKind::Answer, &fields, take).await
+    let taken = answered!(Answer { question_id } => Json(Answered { question_id }));
+    ask(&app, &fields, taken).await
 }
 
 pub(crate) async fn model(
@@ -330,28 +317,14 @@ pub(crate) async fn model(
     let session = name_of(session, "session", Code::UnknownSession)?;
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Model>(&read.text)?.into_fields(session);
-    let take = |line| match line {
-        Line::SetModel {
-            session,
-            provider,
-            model,
-            thinking,
-            ..
-        } => Some(Json(InForce {
-            session,
-            provider,
-            model,
-            thinking,
-        })),
-        _ => None,
-    };
-    ask(&app, RequestKind::SetModel, &fields, take).await
+    let taken = answered!(
+        SetModel { session, provider, model, thinking }
+            => Json(InForce { session, provider, model, thinking })
+    );
+    ask(&app, &fields, taken).await
 }
 
 pub(crate) async fn agents(State(app): State<Arc<App>>) -> Result<Json<AgentList>, Problem> {
-    let take = |line| match line {
-        Line::Agents { agents, .. } => Some(Json(AgentList { agents })),
-        _ => None,
-    };
-    ask(&app, RequestKind::Agents, &Nothing {}, take).await
+    let taken = answered!(Agents { agents } => Json(AgentList { agents }));
+    ask(&app, &Nothing {}, taken).await
 }

@@ -24,7 +24,6 @@ const LONGEST_PATH: usize = 200;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where lines go.
-#[derive(Debug)]
 pub(crate) struct Log {
     lines: std::sync::Mutex<Option<SyncSender<String>>>,
     dropped: Arc<AtomicU64>,

@@ -15,7 +15,6 @@ pub(crate) enum Peer {
 }
 
 /// Asks the kernel, where it knows.
-#[derive(Debug)]
 pub(crate) struct Peers {
     #[cfg(target_os = "linux")]
     sockets: Option<linux::Sockets>,
@@ -79,7 +78,6 @@ mod linux {
 
     /// The kernel's table of sockets. It looks one up as it does for a packet: however many there
     /// are, unlike `/proc/net/tcp`, which lists them all.
-    #[derive(Debug)]
     pub(super) struct Sockets(OwnedFd);
 
     impl Sockets {

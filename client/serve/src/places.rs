@@ -51,7 +51,6 @@ enum ConnectionStage {
 }
 
 /// A place: given back when it is dropped.
-#[derive(Debug)]
 pub(crate) struct Permit {
     all: Arc<Places>,
     number: u64,

@@ -43,7 +43,6 @@ pub struct Delivery {
 }
 
 /// What became of an utterance.
-#[derive(Debug)]
 pub enum Outcome {
     /// It has its final line, or was refused: an `error` without a job.
     Ended(Box<Received>),
@@ -59,7 +58,6 @@ pub enum Outcome {
 }
 
 /// What became of an utterance that was just said.
-#[derive(Debug)]
 pub struct Forwarded {
     /// Of the turn.
     pub outcome: Outcome,

@@ -43,7 +43,6 @@ pub struct Spool {
 pub struct Name(String);
 
 /// Who holds it delivers to that destination, alone.
-#[derive(Debug)]
 pub struct SpoolLock(#[expect(dead_code, reason = "it is held")] Flock<File>);
 
 /// What was seen of a destination when it last took something.

@@ -280,12 +280,6 @@ impl Health {
         self.broken.as_ref()
     }
 
-    /// Nothing to remember?
-    #[cfg(test)]
-    pub(crate) fn is_clean(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// How long to wait before the next start, with `jitter` in 0..1024 handed in.
     pub(crate) fn delay(&self, jitter: u64) -> Duration {
         if self.missing.is_some() {
@@ -363,7 +357,7 @@ mod tests {
             "who comes later hears it at once"
         );
         health.found();
-        assert!(health.is_clean());
+        assert_eq!(health, Health::default());
     }
 
     #[test]
@@ -399,6 +393,6 @@ mod tests {
         assert!(died(&mut health, 604, 20), "the probe died, too");
         assert!(health.broken(s(1204)).is_none());
         health.ready();
-        assert!(health.is_clean());
+        assert_eq!(health, Health::default());
     }
 }

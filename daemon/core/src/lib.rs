@@ -5,6 +5,9 @@
 //! Time, ids of the shell and facts about the host come in as [`Event`]s; what is to be done goes
 //! out as [`Effect`]s, in order.
 
+#[macro_use]
+mod found;
+
 pub mod agent;
 mod apply;
 pub mod attached;

@@ -114,6 +114,36 @@ pub(super) trait InFlight {
     fn state_mut(&mut self) -> &mut TurnState;
 }
 
+/// A turn has its state in a member of that name.
+macro_rules! in_flight {
+    ($turn:ty) => {
+        impl $crate::adapter::driver::InFlight for $turn {
+            fn state(&self) -> &TurnState {
+                &self.state
+            }
+
+            fn state_mut(&mut self) -> &mut TurnState {
+                &mut self.state
+            }
+        }
+    };
+}
+
+/// A wire has what is the same for every agent in a member of that name.
+macro_rules! has_driver {
+    () => {
+        fn driver(&self) -> &Driver<Self> {
+            &self.driver
+        }
+
+        fn driver_mut(&mut self) -> &mut Driver<Self> {
+            &mut self.driver
+        }
+    };
+}
+
+pub(super) use {has_driver, in_flight};
+
 /// What is the same for every agent.
 #[derive(Debug)]
 pub(super) struct Driver<W: Wire> {

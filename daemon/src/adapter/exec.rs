@@ -13,7 +13,7 @@ use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::Toolsets;
-use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::limits::MAX_TEXT;
 use agentd_protocol::line::{CostStatus, Stop};
@@ -166,7 +166,6 @@ pub fn adapter(output: Output, spawn: &Spawn) -> Box<dyn Adapter> {
 }
 
 /// One process's translator.
-#[derive(Debug)]
 pub struct Exec {
     agent: String,
     turn: Option<TurnId>,
@@ -300,15 +299,6 @@ impl Adapter for Exec {
             }
         }
         self.text(&text, events);
-    }
-
-    /// A process that was given everything at its spawn is told nothing more.
-    fn encode(
-        &mut self,
-        _command: &WorkerCommand,
-        _events: &mut Vec<WorkerEvent>,
-        _write: &mut Vec<u8>,
-    ) {
     }
 
     fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {

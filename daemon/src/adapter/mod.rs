@@ -233,13 +233,16 @@ pub trait Adapter: Send {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, write: &mut Vec<u8>);
 
     /// Translates a command into bytes for the worker, appended to `write`. What can be answered
-    /// without the worker is appended to `events`.
+    /// without the worker is appended to `events`. A process that was given everything at its spawn
+    /// is told nothing more.
     fn encode(
         &mut self,
         command: &WorkerCommand,
         events: &mut Vec<WorkerEvent>,
         write: &mut Vec<u8>,
-    );
+    ) {
+        let _unused = (command, events, write);
+    }
 
     /// What a line that was too long is taken for, where its beginning shows that a turn waits for
     /// it: otherwise that would have no end.

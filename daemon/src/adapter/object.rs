@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 const KEPT: usize = 4 * 1024;
 
 /// A JSON object whose fields are still text.
-#[derive(Debug)]
 pub(super) struct Object<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> Object<'a> {

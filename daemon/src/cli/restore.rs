@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::{CliFailure, FAILED, HELD};
+use super::{CliFailure, FAILED, HELD, with};
 use crate::platform::paths::Paths;
 use crate::server::restore::{self, RestoreError, Restored};
 
@@ -25,18 +25,12 @@ pub(super) struct RestoreArgs {
 pub(super) fn run(args: &RestoreArgs, paths: &Paths) -> Result<(), CliFailure> {
     let restored = restore::restore(paths, &args.file).map_err(|error| {
         let code = match error {
-            RestoreError::Daemon { .. } | RestoreError::OneShot => HELD,
-            _ => FAILED,
+            RestoreError::Held(_) => HELD,
+            RestoreError::Failed(_) => FAILED,
         };
-        CliFailure {
-            code,
-            error: error.into(),
-        }
+        with(code)(error)
     })?;
-    say(&restored, args.json).map_err(|error| CliFailure {
-        code: FAILED,
-        error: error.into(),
-    })
+    say(&restored, args.json).map_err(with(FAILED))
 }
 
 fn say(restored: &Restored, as_json: bool) -> io::Result<()> {

@@ -12,10 +12,12 @@ use std::process::{Command, Stdio};
 use agentd_base::replace::PRIVATE;
 use agentd_base::settings;
 use agentd_protocol::nearest::nearest;
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use serde::Deserialize;
+use serde_json::json;
 
-use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure};
+use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure, in_force, with};
 use crate::config::{self, Config, ConfigError, Edit, HostEnv, check_ours, edit};
 use crate::platform::paths::Paths;
 
@@ -35,6 +37,12 @@ pub(super) enum ConfigCommand {
     Get {
         /// Its dotted key
         key: String,
+    },
+    /// Fail with the reason where the next daemon could not use it
+    Check {
+        /// Say so as one JSON object instead: `refused`, null where it could
+        #[arg(long)]
+        json: bool,
     },
     /// Change one value
     Set(SetArgs),
@@ -66,24 +74,20 @@ pub(super) struct SetArgs {
     value: String,
 }
 
-impl ConfigCommand {
-    /// Is it about the file, whatever is in it?
-    pub(super) const fn is_of_the_file(&self) -> bool {
-        match self {
-            Self::Show { .. } | Self::Get { .. } => false,
-            Self::Set(_) | Self::Unset { .. } | Self::Replace { .. } | Self::Init | Self::Path => {
-                true
-            }
-        }
-    }
-}
-
-/// Does what needs no configuration that can be read.
+/// Does it, and says so.
 pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailure> {
     let file = paths.config.display();
     let (done, said) = match command {
-        // They need what it says.
-        ConfigCommand::Show { .. } | ConfigCommand::Get { .. } => return Ok(()),
+        ConfigCommand::Show { json } => {
+            return print(&in_force(paths)?, json).map_err(with(FAILED));
+        }
+        ConfigCommand::Get { key } => return get(&key, &in_force(paths)?),
+        ConfigCommand::Check { json: false } => return in_force(paths).map(|_| ()),
+        ConfigCommand::Check { json: true } => {
+            let refused = in_force(paths).err();
+            let refused = refused.as_ref().map(|refused| refused.error.to_string());
+            return answer(&json!({ "refused": refused }).to_string());
+        }
         ConfigCommand::Path => return answer(&file.to_string()),
         ConfigCommand::Init => {
             init(&paths.config)?;
@@ -99,9 +103,8 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
         }
         ConfigCommand::Replace { before, file: new } => {
             let read = |file: &Path| {
-                settings::read(file).map_err(|error| CliFailure {
-                    code: USAGE,
-                    error: anyhow::anyhow!("can't read `{}`: {error}", file.display()),
+                settings::read(file).map_err(|error| {
+                    with(USAGE)(anyhow!("can't read `{}`: {error}", file.display()))
                 })
             };
             let (before, text) = (read(&before)?, read(&new)?);
@@ -154,30 +157,13 @@ fn judged(text: &str, file: &Path, look: &HostEnv) -> Result<(), ConfigError> {
     })
 }
 
-/// Prints what is in force.
-pub(super) fn show(command: &ConfigCommand, config: &Config) -> Result<(), CliFailure> {
-    match command {
-        ConfigCommand::Show { json } => print(config, *json).map_err(|error| CliFailure {
-            code: FAILED,
-            error: error.into(),
-        }),
-        ConfigCommand::Get { key } => get(key, config),
-        ConfigCommand::Set(_)
-        | ConfigCommand::Unset { .. }
-        | ConfigCommand::Replace { .. }
-        | ConfigCommand::Init
-        | ConfigCommand::Path => Ok(()),
-    }
-}
-
 fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
     let shown = config.show();
     if let Some(row) = shown.iter().find(|row| row.key == key) {
         return match row.value.as_str() {
-            "(none)" => Err(CliFailure {
-                code: FAILED,
-                error: anyhow::anyhow!("`{key}` is not set, and has no default"),
-            }),
+            "(none)" => Err(with(FAILED)(anyhow!(
+                "`{key}` is not set, and has no default"
+            ))),
             value => answer(&plain(value)),
         };
     }
@@ -191,10 +177,9 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`agentctl config show` lists all".to_owned(),
         };
-        return Err(CliFailure {
-            code: USAGE,
-            error: anyhow::anyhow!("there is no setting `{key}`; hint: {hint}"),
-        });
+        return Err(with(USAGE)(anyhow!(
+            "there is no setting `{key}`; hint: {hint}"
+        )));
     }
     let lines: Vec<String> = rows
         .iter()
@@ -217,9 +202,7 @@ fn print(config: &Config, json: bool) -> io::Result<()> {
     if json {
         let rows: Vec<_> = shown
             .iter()
-            .map(
-                |row| serde_json::json!({"key": row.key, "value": row.json(), "source": row.source}),
-            )
+            .map(|row| json!({"key": row.key, "value": row.json(), "source": row.source}))
             .collect();
         return writeln!(out, "{}", config::seen_json(&rows.into()));
     }
@@ -231,11 +214,8 @@ fn print(config: &Config, json: bool) -> io::Result<()> {
 
 fn init(file: &Path) -> Result<(), CliFailure> {
     let shown = file.display();
-    let unwritable = |error: io::Error| CliFailure {
-        code: UNWRITABLE,
-        error: anyhow::anyhow!("can't write `{shown}`: {error}"),
-    };
-    check_ours(file).map_err(super::configuration)?;
+    let unwritable = |error: io::Error| with(UNWRITABLE)(anyhow!("can't write `{shown}`: {error}"));
+    check_ours(file).map_err(with(CONFIGURATION))?;
     if let Some(dir) = file.parent() {
         let mut made = DirBuilder::new();
         made.recursive(true).mode(0o700);
@@ -246,13 +226,12 @@ fn init(file: &Path) -> Result<(), CliFailure> {
     made.write(true).create_new(true).mode(PRIVATE);
     match made.open(file) {
         Ok(mut made) => made.write_all(TEMPLATE.as_bytes()).map_err(unwritable),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(CliFailure {
-            code: CONFIGURATION,
-            error: anyhow::anyhow!(
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(with(CONFIGURATION)(anyhow!(
                 "`{shown}` is there already; hint: `agentctl config edit` opens it, \
                  `agentctl config show` prints what is in force"
-            ),
-        }),
+            )))
+        }
         Err(error) => Err(unwritable(error)),
     }
 }
@@ -260,10 +239,7 @@ fn init(file: &Path) -> Result<(), CliFailure> {
 /// What was asked for: without it nothing was done.
 fn answer(text: &str) -> Result<(), CliFailure> {
     match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CliFailure {
-            code: FAILED,
-            error: error.into(),
-        }),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(with(FAILED)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }

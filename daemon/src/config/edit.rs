@@ -5,12 +5,10 @@
 //! writes a secret: those have a file of their own.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use agentd_base::replace::{PRIVATE, replace};
+use agentd_base::alone::Alone;
 use agentd_base::{settings, trusted};
 use agentd_core::pins;
 use agentd_core::store::Pins;
@@ -79,6 +77,15 @@ pub enum EditError {
     },
 }
 
+impl EditError {
+    fn unwritten(file: &Path) -> impl Fn(io::Error) -> Self {
+        |source| Self::Io {
+            file: file.to_owned(),
+            source,
+        }
+    }
+}
+
 pub(super) fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditError {
     EditError::Refused {
         what: what.into(),
@@ -92,14 +99,10 @@ pub(super) fn refused(what: impl Into<String>, hint: impl Into<String>) -> EditE
 /// # Errors
 /// When the file is broken, the change is wrong, or the disk says no.
 pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<String>, EditError> {
-    let io = |source| EditError::Io {
-        file: file.to_owned(),
-        source,
-    };
     check_ours(file)?;
-    let target = target(file).map_err(io)?;
+    let unwritten = EditError::unwritten(file);
     // Two at once would undo each other's change.
-    let _alone = lock(&target).map_err(io)?;
+    let alone = Alone::with(file).map_err(&unwritten)?;
     let text = settings::read(file).map_err(|source| ConfigError::Io {
         file: file.to_owned(),
         source,
@@ -117,7 +120,7 @@ pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<Strin
         let hint = "`agentctl agents` lists what can be; `--force` makes it the default anyway";
         return Err(refused(what, hint));
     }
-    write(&target, &fresh).map_err(io)?;
+    alone.replace(&fresh).map_err(&unwritten)?;
     Ok(unusable)
 }
 
@@ -127,15 +130,13 @@ pub fn save(file: &Path, look: &HostEnv, change: &Change) -> Result<Option<Strin
 /// Those of `change`, and when the disk says no.
 pub(super) fn rewrite(
     file: &Path,
-    failed: impl Fn(io::Error) -> EditError,
     change: impl FnOnce() -> Result<String, EditError>,
 ) -> Result<(), EditError> {
     check_ours(file)?;
-    let target = target(file).map_err(&failed)?;
+    let unwritten = EditError::unwritten(file);
     // Two at once would undo each other's change.
-    let _alone = lock(&target).map_err(&failed)?;
-    let fresh = change()?;
-    write(&target, &fresh).map_err(&failed)
+    let alone = Alone::with(file).map_err(&unwritten)?;
+    alone.replace(&change()?).map_err(&unwritten)
 }
 
 /// May it be written? What is written is ours from then on, and trusted: nothing is taken over from
@@ -145,22 +146,6 @@ pub(super) fn rewrite(
 /// As a reader says it.
 pub fn check_ours(file: &Path) -> Result<(), ConfigError> {
     Ok(trusted::check(file)?)
-}
-
-/// The file itself: it may be a link into a collection of such files, which is to stay one.
-fn target(file: &Path) -> io::Result<PathBuf> {
-    let not_a_file = |what: &str| io::Error::other(format!("it is {what}, expected a file"));
-    match fs::symlink_metadata(file) {
-        Ok(found) if found.is_symlink() => match fs::canonicalize(file) {
-            Ok(target) if target.is_file() => Ok(target),
-            Ok(_) => Err(not_a_file("a link to something else")),
-            Err(_) => Err(not_a_file("a link that leads nowhere")),
-        },
-        Ok(found) if found.is_file() => std::path::absolute(file),
-        Ok(_) => Err(not_a_file("something else")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => std::path::absolute(file),
-        Err(error) => Err(error),
-    }
 }
 
 /// The text with the change, and what it says.
@@ -491,26 +476,4 @@ fn clear_default(document: &mut DocumentMut) -> String {
     let above = removed.map(|(key, _)| prefix(key.leaf_decor()).trim_end().to_owned());
     let above = above.filter(|above| !above.is_empty());
     above.map_or_else(String::new, |above| format!("{above}\n"))
-}
-
-/// The file's directory, which is made if it isn't there, locked until it is dropped.
-fn lock(file: &Path) -> io::Result<File> {
-    let dir = file.parent().unwrap_or(Path::new("/"));
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)?;
-    let dir = File::open(dir)?;
-    dir.lock()?;
-    Ok(dir)
-}
-
-/// All or nothing: a reader, and a power cut, find the old text or the new one.
-fn write(file: &Path, text: &str) -> io::Result<()> {
-    let mode = match fs::metadata(file) {
-        Ok(found) => found.permissions().mode() & 0o777,
-        // Nobody else has to read which programs are run how.
-        Err(_) => PRIVATE,
-    };
-    replace(file, text.as_bytes(), mode)
 }

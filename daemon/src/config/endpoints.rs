@@ -197,11 +197,7 @@ impl Endpoints {
             hint: "what callbacks begin with, as https://ci.example/hooks/".to_owned(),
         })?;
         let mut secret = None;
-        let failed = |source| EditError::Io {
-            file: file.to_owned(),
-            source,
-        };
-        rewrite(file, failed, || {
+        rewrite(file, || {
             let mut all = Self::load(file)?;
             secret = all.changed(&url, change)?;
             Ok(all.text())

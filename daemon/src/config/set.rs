@@ -44,11 +44,7 @@ pub type Judge<'a> = &'a dyn Fn(&str) -> Result<(), ConfigError>;
 /// # Errors
 /// When the result can't be read, by the built-in agent either, or the disk says no.
 pub fn edit(file: &Path, look: &HostEnv, edit: &Edit, judge: Judge<'_>) -> Result<(), EditError> {
-    let io = |source| EditError::Io {
-        file: file.to_owned(),
-        source,
-    };
-    rewrite(file, io, || {
+    rewrite(file, || {
         let text = settings::read(file).map_err(|source| ConfigError::Io {
             file: file.to_owned(),
             source,

@@ -48,7 +48,6 @@ pub enum Keeps {
 }
 
 /// A child that has none of our files.
-#[derive(Debug)]
 pub struct Apart {
     /// The child.
     pub child: Child,
@@ -123,7 +122,6 @@ fn close(first: RawFd, but: RawFd, most: u64) {
 }
 
 /// What a child becomes, and where: all of it is there before the child is.
-#[derive(Debug)]
 pub struct Program {
     directory: CString,
     arguments: Words,
@@ -131,7 +129,6 @@ pub struct Program {
 }
 
 /// Words as the system takes them.
-#[derive(Debug)]
 struct Words {
     /// Of `words`, and a null.
     pointers: Vec<*const c_char>,

@@ -56,7 +56,6 @@ impl Delegated {
 }
 
 /// A group of our own; removed when dropped, if nobody is in it.
-#[derive(Debug)]
 pub struct Group {
     dir: PathBuf,
     entry: File,

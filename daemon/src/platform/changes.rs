@@ -7,7 +7,6 @@ use std::time::Duration;
 
 /// Something has changed in a directory. An inotify descriptor is read like a pipe.
 #[cfg(target_os = "linux")]
-#[derive(Debug)]
 pub struct Changes(Option<tokio::net::unix::pipe::Receiver>);
 
 #[cfg(target_os = "linux")]
@@ -68,7 +67,6 @@ impl Changes {
 
 /// Where the system can't tell, the directory is looked at now and then.
 #[cfg(not(target_os = "linux"))]
-#[derive(Debug)]
 pub struct Changes;
 
 #[cfg(not(target_os = "linux"))]

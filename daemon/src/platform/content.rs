@@ -54,7 +54,6 @@ impl Kind {
 }
 
 /// A file that is being read.
-#[derive(Debug)]
 pub struct Content {
     child: Child,
     channel: UnixStream,

@@ -12,9 +12,10 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
+use agentd_base::shared::lock;
 use agentd_core::event::Directory;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
@@ -50,10 +51,6 @@ static ASKED: Mutex<BTreeMap<String, Answer>> = Mutex::new(BTreeMap::new());
 /// Where nothing answers, and how many children wait there.
 static SILENT: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 static PLACES: Semaphore = Semaphore::const_new(AT_ONCE);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Asks for a directory, for 5 s at most.
 pub async fn look(path: &str) -> Directory {
@@ -343,7 +340,6 @@ pub fn is_silent(path: &Path) -> bool {
 }
 
 /// For as long as this is there, nobody asks anything below a place.
-#[derive(Debug)]
 pub struct Silent(PathBuf);
 
 impl Silent {

@@ -20,9 +20,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use agentd_base::shared::lock;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::sys::stat::{Mode, stat};
@@ -308,10 +309,6 @@ impl PendingLook {
             }
         }
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn silent() -> io::Error {

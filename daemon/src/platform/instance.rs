@@ -70,7 +70,6 @@ pub enum Life {
 }
 
 /// This process as an instance. Its file goes with it.
-#[derive(Debug)]
 pub struct Instance {
     id: String,
     path: PathBuf,

@@ -67,54 +67,9 @@ pub struct Paths {
 /// A path that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// Nothing says where the user's files are.
-    #[error(
-        "`HOME` is not set; hint: set it, or set `AGENTD_SOCKET`, `AGENTD_STATE_DIR` and `AGENTD_CONFIG`"
-    )]
-    NoHome,
-    /// The kernel's address has no room for it.
-    #[error(
-        "the socket's path is {found} bytes, the limit here is {limit}: `{}`; \
-         hint: set `AGENTD_SOCKET` to a shorter path", path.display()
-    )]
-    TooLong {
-        /// The path.
-        path: PathBuf,
-        /// Its length.
-        found: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// A symbolic link, or something that is no directory, where ours should be.
-    #[error("`{}` is {found}, expected a directory of yours; hint: move it away", path.display())]
-    NotADirectory {
-        /// The path.
-        path: PathBuf,
-        /// What it is.
-        found: &'static str,
-    },
-    /// Somebody else's.
-    #[error("`{}` belongs to uid {owner}, expected {ours}; hint: choose another directory", path.display())]
-    NotOurs {
-        /// The path.
-        path: PathBuf,
-        /// Whose it is.
-        owner: u32,
-        /// Who we are.
-        ours: u32,
-    },
-    /// Like `/tmp`: many write there, and closing it would hurt them.
-    #[error("`{}` is open to other users, so nothing private can be there; hint: use a directory below it", path.display())]
-    Shared {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Whoever opened it would wait for somebody at its other end.
-    #[error("`{}` is a pipe or a device; expected a file; hint: move it away", path.display())]
-    Odd {
-        /// The path.
-        path: PathBuf,
-    },
+    /// What is wrong with it, and what to do.
+    #[error("{0}")]
+    Unfit(String),
     /// The system said no.
     #[error("can't use the directory `{}`: {source}", path.display())]
     Io {
@@ -186,8 +141,11 @@ pub fn here() -> Result<Paths, PathError> {
 pub fn check_socket_length(path: &Path, os: Os) -> Result<(), PathError> {
     let (found, limit) = (path.as_os_str().len(), os.socket_limit());
     if found > limit {
-        let path = path.to_owned();
-        return Err(PathError::TooLong { path, found, limit });
+        let path = path.display();
+        return Err(PathError::Unfit(format!(
+            "the socket's path is {found} bytes, the limit here is {limit}: `{path}`; hint: set \
+             `AGENTD_SOCKET` to a shorter path"
+        )));
     }
     Ok(())
 }
@@ -202,6 +160,7 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
         path: path.to_owned(),
         source,
     };
+    let unfit = |why: &str| Err(PathError::Unfit(format!("`{}` {why}", path.display())));
     make_durably(path)
         .or_else(|error| match fs::symlink_metadata(path) {
             Ok(_something_is_there) => Ok(()),
@@ -210,14 +169,14 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
         .map_err(io)?;
     let found = fs::symlink_metadata(path).map_err(io)?;
     if !found.is_dir() {
-        return Err(PathError::NotADirectory {
-            path: path.to_owned(),
-            found: if found.is_symlink() {
-                "a symbolic link"
-            } else {
-                "a file"
-            },
-        });
+        let found = if found.is_symlink() {
+            "a symbolic link"
+        } else {
+            "a file"
+        };
+        return unfit(&format!(
+            "is {found}, expected a directory of yours; hint: move it away"
+        ));
     }
     // From here on it is the opened directory, whatever the name leads to by then.
     let dir = fs::OpenOptions::new()
@@ -228,17 +187,16 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
     let found = dir.metadata().map_err(io)?;
     let ours = nix::unistd::geteuid().as_raw();
     if found.uid() != ours {
-        return Err(PathError::NotOurs {
-            path: path.to_owned(),
-            owner: found.uid(),
-            ours,
-        });
+        let owner = found.uid();
+        return unfit(&format!(
+            "belongs to uid {owner}, expected {ours}; hint: choose another directory"
+        ));
     }
     // Sticky: made for many users, as `/tmp` is. Root owns that one, too.
     if found.mode() & 0o1000 != 0 {
-        return Err(PathError::Shared {
-            path: path.to_owned(),
-        });
+        return unfit(
+            "is open to other users, so nothing private can be there; hint: use a directory below it",
+        );
     }
     if found.mode() & 0o777 != 0o700 {
         dir.set_permissions(fs::Permissions::from_mode(0o700))
@@ -253,7 +211,10 @@ pub fn private_dir(path: &Path) -> Result<(), PathError> {
         found.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device() || kind.is_block_device())
     });
     match odd {
-        Some(entry) => Err(PathError::Odd { path: entry.path() }),
+        Some(entry) => Err(PathError::Unfit(format!(
+            "`{}` is a pipe or a device; expected a file; hint: move it away",
+            entry.path().display()
+        ))),
         None => Ok(()),
     }
 }
@@ -284,7 +245,11 @@ fn application_support(host: &Host<'_>) -> Result<PathBuf, PathError> {
 }
 
 fn home(host: &Host<'_>) -> Result<PathBuf, PathError> {
-    absolute(host, "HOME").ok_or(PathError::NoHome)
+    absolute(host, "HOME").ok_or_else(|| {
+        let why = "`HOME` is not set; hint: set it, or set `AGENTD_SOCKET`, `AGENTD_STATE_DIR` and \
+                   `AGENTD_CONFIG`";
+        PathError::Unfit(why.to_owned())
+    })
 }
 
 /// An empty variable counts as none.
@@ -363,21 +328,16 @@ mod tests {
         private_dir(&ours).unwrap();
         assert_eq!(mode(&ours), 0o700);
 
+        let refused = |path: &Path| private_dir(path).unwrap_err().to_string();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&ours, &link).unwrap();
-        assert!(matches!(
-            private_dir(&link),
-            Err(PathError::NotADirectory { .. })
-        ));
+        assert!(refused(&link).contains("is a symbolic link, expected"));
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(matches!(
-            private_dir(&file),
-            Err(PathError::NotADirectory { .. })
-        ));
+        assert!(refused(&file).contains("is a file, expected"));
 
         fs::set_permissions(&ours, fs::Permissions::from_mode(0o1777)).unwrap();
-        assert!(matches!(private_dir(&ours), Err(PathError::Shared { .. })));
+        assert!(refused(&ours).contains("is open to other users"));
         assert_eq!(mode(&ours), 0o1777, "what is shared is never closed");
     }
 }

@@ -106,7 +106,6 @@ fn set(number: c_int, handler: libc::sighandler_t) {
 }
 
 /// The signals that ask for a stop.
-#[derive(Debug)]
 pub struct Stops(Vec<Signal>);
 
 /// Does a terminal that hangs up end this process?

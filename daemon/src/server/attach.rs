@@ -40,7 +40,6 @@ static PLACES: Semaphore = Semaphore::const_new(READERS);
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 /// Some of [`HELD`], given back when it is dropped.
-#[derive(Debug)]
 struct Hold(usize);
 
 impl Hold {

@@ -13,7 +13,6 @@ use tokio::io::unix::AsyncFd;
 
 /// Lends tokio the descriptor to wait for.
 #[cfg(target_os = "linux")]
-#[derive(Debug)]
 struct Timer(TimerFd);
 
 #[cfg(target_os = "linux")]
@@ -24,7 +23,6 @@ impl AsRawFd for Timer {
 }
 
 /// Rings once the machine has been up for so long.
-#[derive(Debug)]
 pub struct BootTimer {
     deadline: Option<Duration>,
     /// `None` where the system has none: then suspend counts only from the next event on.

@@ -13,7 +13,6 @@ use crate::store;
 const IN_MEMORY: &str = "/dev/shm";
 
 /// The directory with the copy, which goes with this.
-#[derive(Debug)]
 pub(super) struct Copied {
     dir: PathBuf,
 }

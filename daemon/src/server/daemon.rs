@@ -104,7 +104,6 @@ impl DaemonError {
 }
 
 /// Where the daemon is and what it was told.
-#[derive(Debug)]
 pub struct Options {
     /// Where things live.
     pub paths: Paths,

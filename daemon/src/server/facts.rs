@@ -40,7 +40,7 @@ const SIZES_WITHIN: Duration = Duration::from_millis(20);
 const CONFIGURED_WITHIN: Duration = Duration::from_millis(400);
 
 /// What all connections look at.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PeerContext {
     /// The files of the state directory.
     pub sizes: Arc<Sizes>,

@@ -44,12 +44,6 @@ const SEEN_WITHIN: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub struct Loader(pub Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
-impl std::fmt::Debug for Loader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Loader")
-    }
-}
-
 /// What tells one content of a file from the next, where it has one.
 type Stamp = Option<FileStamp>;
 
@@ -82,7 +76,6 @@ impl FileStamp {
 }
 
 /// The configuration that counts, and what was seen of its files.
-#[derive(Debug)]
 struct InForce {
     config: Config,
     stamps: [Stamp; 2],
@@ -107,14 +100,6 @@ pub struct LiveConfig {
     versions: Arc<Versions>,
     store: Store,
     inbox: mpsc::Sender<Event>,
-}
-
-impl std::fmt::Debug for LiveConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LiveConfig")
-            .field("files", &self.files)
-            .finish_non_exhaustive()
-    }
 }
 
 impl LiveConfig {

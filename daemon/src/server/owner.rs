@@ -36,7 +36,6 @@ const TOGETHER: usize = 32;
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
 /// A connection that was accepted: the owner hears of it before its first request.
-#[derive(Debug)]
 pub struct Arrival {
     /// Its name.
     pub conn: ConnId,
@@ -47,7 +46,6 @@ pub struct Arrival {
 }
 
 /// A sign of life is asked for: the owner says how it is, the store's writer that it lives.
-#[derive(Debug)]
 pub struct Beat {
     /// Where the owner's sentence goes.
     pub status: oneshot::Sender<String>,
@@ -77,7 +75,6 @@ pub trait Host {
 }
 
 /// A dead instance's processes were ended, but for these.
-#[derive(Debug)]
 pub struct Gone {
     /// Which instance.
     pub instance: String,
@@ -86,7 +83,6 @@ pub struct Gone {
 }
 
 /// How far the recovery of a dead instance is.
-#[derive(Debug)]
 enum Recovery {
     /// Its rows are ours; its processes are being ended.
     Taken,
@@ -97,7 +93,6 @@ enum Recovery {
 }
 
 /// The owner's ends of every channel.
-#[derive(Debug)]
 pub struct OwnerChannels {
     /// Where events come from.
     pub inbox: mpsc::Receiver<Event>,
@@ -116,7 +111,6 @@ pub struct OwnerChannels {
 }
 
 /// The owner.
-#[derive(Debug)]
 pub struct Owner<H> {
     state: State,
     wires: OwnerChannels,

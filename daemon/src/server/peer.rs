@@ -109,14 +109,6 @@ pub enum Known {
 /// See [`PeerConfig::later`].
 pub type Later = Arc<dyn Fn(Event) -> Option<Event> + Send + Sync>;
 
-impl std::fmt::Debug for PeerConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PeerConfig")
-            .field("partial", &self.partial)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Serves a connection until it is over.
 pub async fn serve<R, W>(
     conn: ConnId,

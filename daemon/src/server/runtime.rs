@@ -71,7 +71,6 @@ pub enum RuntimeError {
 }
 
 /// Everything around the owner, up and ready.
-#[derive(Debug)]
 pub struct Runtime {
     /// The owner.
     pub owner: Owner<OsHost>,
@@ -100,7 +99,6 @@ pub struct Runtime {
 }
 
 /// What the runtime is started with.
-#[derive(Debug)]
 pub struct StartOptions {
     /// The state directory, private already.
     pub state_dir: PathBuf,
@@ -259,7 +257,6 @@ impl Runtime {
 }
 
 /// What outlives the owner.
-#[derive(Debug)]
 pub struct Teardown {
     writer: JoinHandle<()>,
     _instance: Arc<Instance>,
@@ -499,7 +496,6 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
 }
 
 /// The owner's host.
-#[derive(Debug)]
 pub struct OsHost {
     state_dir: PathBuf,
     behind: watch::Sender<Behind>,

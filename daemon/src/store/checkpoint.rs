@@ -257,7 +257,7 @@ struct Round {
 fn write_back(conn: &Connection, mode: &str) -> rusqlite::Result<Round> {
     let done = schema::at_once(conn, || {
         conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-            Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            <(_, i64, i64)>::try_from(row)
         })
     });
     let (busy, pages, written): (i64, _, _) = done?;

@@ -387,7 +387,7 @@ fn contents(conn: &Connection, items: &mut Items<'_>) -> rusqlite::Result<PageRo
         .prepare_cached(
             "SELECT place, length(content) FROM attachments WHERE job = ?1 ORDER BY place",
         )?
-        .query_map([job], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map([job], |row| row.try_into())?
         .collect::<Result<_, _>>()?;
     for (place, size) in sizes {
         let mut offset = 0;

@@ -44,13 +44,6 @@ impl<T> Clone for Sender<T> {
     }
 }
 
-impl<T> std::fmt::Debug for Sender<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waiting = self.waiting.load(Ordering::Relaxed);
-        write!(f, "Sender({waiting} of {})", self.most)
-    }
-}
-
 impl<T> Sender<T> {
     /// Hands something in, if there is room.
     pub(super) fn try_send(&self, message: T) -> Result<(), TrySendError<T>> {

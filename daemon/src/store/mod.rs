@@ -263,7 +263,7 @@ fn how_to_free(path: &Path, holder: Option<u32>) -> String {
 }
 
 /// A handle to the writer and to those who read; cheap to clone. When the last one is gone, they end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     commands: inbox::Sender<WriterMessage>,
     readers: Readers,
@@ -272,7 +272,6 @@ pub struct Store {
 }
 
 /// An open store.
-#[derive(Debug)]
 pub struct Opened {
     /// Takes commands.
     pub store: Store,
@@ -304,7 +303,6 @@ pub type Alive = Box<dyn Fn(&str) -> Liveness + Send + Sync>;
 pub type Answer = Box<dyn Fn(Answers) + Send + Sync>;
 
 /// What one commit answers, in the order of the tokens.
-#[derive(Debug)]
 pub struct Answers {
     /// The answers.
     pub events: Vec<Event>,

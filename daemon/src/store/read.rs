@@ -122,9 +122,7 @@ fn sessions(conn: &Connection, names: &[String]) -> rusqlite::Result<Vec<Session
 fn keyed(conn: &Connection, key: &str, hashed: &str) -> rusqlite::Result<Keyed> {
     let known = conn
         .prepare_cached("SELECT job, hash FROM jobs WHERE key = ?1")?
-        .query_row([key], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?))
-        })
+        .query_row([key], |row| <(i64, Vec<u8>)>::try_from(row))
         .optional()?;
     Ok(match known {
         None => Keyed::Free,

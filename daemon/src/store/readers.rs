@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use agentd_base::shared::lock;
 use agentd_core::Event;
 use agentd_core::ids::Token;
 use agentd_core::store::{Loaded, Query};
@@ -120,12 +121,6 @@ pub(super) struct Readers {
     shared: Arc<ReadersShared>,
 }
 
-impl std::fmt::Debug for Readers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Readers").finish_non_exhaustive()
-    }
-}
-
 struct ReadersShared {
     config: ReaderConfig,
     state: Mutex<ReadersState>,
@@ -168,11 +163,6 @@ struct RunningRead {
     since: Instant,
     until: Instant,
     interrupt: Option<InterruptHandle>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind it is right between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Readers {

@@ -44,19 +44,7 @@ impl Writing<'_> {
         };
         match holder {
             Some(holder) if holder == self.ours => {}
-            Some(instance) => {
-                let refused = match (self.alive)(&instance) {
-                    Liveness::Alive { pid } => Stored::Leased {
-                        item,
-                        instance,
-                        pid,
-                    },
-                    // Not simply taken: what else it left has to come along, and its processes to
-                    // be gone.
-                    Liveness::Dead => Stored::Orphaned { instance },
-                };
-                return Err(WriteStop::Refused(refused));
-            }
+            Some(instance) => return Err(self.of_another(item, instance)),
             None => {
                 self.conn
                     .prepare_cached("UPDATE sessions SET instance = ?2 WHERE id = ?1")?
@@ -79,11 +67,7 @@ impl Writing<'_> {
         // Somebody may have named one so.
         let mut name = format!("s{job}");
         let mut next = 2;
-        while self
-            .conn
-            .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
-            .exists([&name])?
-        {
+        while self.has_session(&name)? {
             name = format!("s{job}-{next}");
             next += 1;
         }
@@ -126,16 +110,30 @@ impl Writing<'_> {
             .and_then(|first: String| {
                 let mut name = first.clone();
                 let mut next = 2;
-                while self
-                    .conn
-                    .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
-                    .exists([&name])?
-                {
+                while self.has_session(&name)? {
                     name = format!("{first}-{next}");
                     next += 1;
                 }
                 Ok(name)
             })
+    }
+
+    /// Why nothing is written about a session that another instance has open.
+    fn of_another(&self, item: usize, instance: String) -> WriteStop {
+        WriteStop::Refused(match (self.alive)(&instance) {
+            Liveness::Alive { pid } => Stored::Leased {
+                item,
+                instance,
+                pid,
+            },
+            // Not simply taken: what else it left has to come along, and its processes to be gone.
+            Liveness::Dead => Stored::Orphaned { instance },
+        })
+    }
+
+    fn has_session(&self, name: &str) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM sessions WHERE name = ?1";
+        self.conn.prepare_cached(sql)?.exists([name])
     }
 
     /// The name is free again; its jobs stay under one that nobody can give.
@@ -148,11 +146,7 @@ impl Writing<'_> {
                  FROM sessions WHERE name = ?1",
             )?
             .query_row([session], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, Option<String>>(1)?,
-                    row.get::<_, bool>(2)?,
-                ))
+                <(i64, Option<String>, bool)>::try_from(row)
             })
             .optional()?;
         // Closed by whoever asked before: the same request may come twice.
@@ -196,11 +190,7 @@ impl Writing<'_> {
                  FROM sessions WHERE name = ?1",
             )?
             .query_row([session], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, Option<String>>(1)?,
-                    row.get::<_, Option<String>>(2)?,
-                ))
+                <(i64, Option<String>, Option<String>)>::try_from(row)
             })
             .optional()?;
         let Some((id, holder, waits_in)) = known else {
@@ -209,21 +199,9 @@ impl Writing<'_> {
         // Of another instance: its turns, and its process, know it by the old name.
         let others = holder.filter(|holder| holder != self.ours).or(waits_in);
         if let Some(instance) = others {
-            let refused = match (self.alive)(&instance) {
-                Liveness::Alive { pid } => Stored::Leased {
-                    item,
-                    instance,
-                    pid,
-                },
-                Liveness::Dead => Stored::Orphaned { instance },
-            };
-            return Err(WriteStop::Refused(refused));
+            return Err(self.of_another(item, instance));
         }
-        let taken = self
-            .conn
-            .prepare_cached("SELECT 1 FROM sessions WHERE name = ?1")?
-            .exists([to])?;
-        if taken {
+        if self.has_session(to)? {
             return Err(WriteStop::Refused(Stored::Taken));
         }
         self.entered.remove(session);

@@ -275,7 +275,7 @@ fn take_one(
              WHERE id IN (SELECT value FROM json_each(?1)) AND instance IS NOT ?2",
         )?
         .query_map([sessions.as_str(), ours], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?))
+            <(i64, Option<String>)>::try_from(row)
         })?
         .collect::<Result<BTreeMap<_, _>, _>>()?;
     // Where they are: there may be very many.

@@ -32,26 +32,17 @@ const PAGE_BYTES: usize = 512 * 1024;
 
 /// The members of a final line that are counted.
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct FinalUsage {
-    #[serde(default)]
     agent: Option<String>,
-    #[serde(default)]
     provider: Option<String>,
-    #[serde(default)]
     model: Option<String>,
-    #[serde(default)]
     local: Option<bool>,
-    #[serde(default)]
     code: Option<String>,
-    #[serde(default)]
     usage: Option<Usage>,
-    #[serde(default)]
     cost: Cost,
-    #[serde(default)]
     api_calls: Option<Vec<Value>>,
-    #[serde(default)]
     queued_ms: u64,
-    #[serde(default)]
     duration_ms: u64,
 }
 
@@ -61,21 +52,14 @@ const NO_MODEL: &str = "echo";
 /// A request to a model, as far as the agent tells it in words that are known here.
 #[derive(Deserialize)]
 struct ModelCall {
-    #[serde(default)]
     provider: Option<String>,
-    #[serde(default)]
     model: Option<String>,
-    #[serde(default)]
     local: Option<bool>,
     /// How it failed, in timmy's words.
-    #[serde(default)]
     class: Option<String>,
     /// What became of it, in others'.
-    #[serde(default)]
     outcome: Option<String>,
-    #[serde(default)]
     usage: Option<Usage>,
-    #[serde(default)]
     cost: Option<Cost>,
 }
 

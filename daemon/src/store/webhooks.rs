@@ -36,16 +36,12 @@ const MOST_TEXT: usize = 64 * 1024;
 
 /// What a final line says that is told.
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct FinalLine {
-    #[serde(default)]
     stop: Option<String>,
-    #[serde(default)]
     code: Option<String>,
-    #[serde(default)]
     agent: Option<String>,
-    #[serde(default)]
     text: String,
-    #[serde(default)]
     truncated: bool,
 }
 

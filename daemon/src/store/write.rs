@@ -351,13 +351,7 @@ impl Writing<'_> {
                     "SELECT jobs.job, jobs.hash, sessions.name FROM jobs
                      JOIN sessions ON sessions.id = jobs.session WHERE jobs.key = ?1",
                 )?
-                .query_row([key], |row| {
-                    Ok((
-                        row.get::<_, i64>(0)?,
-                        row.get::<_, Vec<u8>>(1)?,
-                        row.get(2)?,
-                    ))
-                })
+                .query_row([key], |row| <(i64, Vec<u8>, _)>::try_from(row))
                 .optional()?;
             if let Some((job, known, session)) = known {
                 let job = JobId(nat(job));

@@ -59,12 +59,6 @@ pub struct DeliveryConfig {
     pub stop: CancellationToken,
 }
 
-impl std::fmt::Debug for DeliveryConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeliveryConfig").finish_non_exhaustive()
-    }
-}
-
 /// Starts the thread as soon as there is something to deliver: most daemons never need it. Ends with
 /// it.
 pub async fn watch(config: DeliveryConfig) {

@@ -46,7 +46,6 @@ pub(super) fn system() -> LookUp {
 }
 
 /// What came of an attempt.
-#[derive(Debug)]
 pub(super) struct PostResult {
     pub(super) verdict: Verdict,
     pub(super) status: Option<u16>,

@@ -104,15 +104,6 @@ pub struct Spawner {
     pub versions: Option<Arc<Versions>>,
 }
 
-impl std::fmt::Debug for Spawner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Spawner")
-            .field("instance", &self.instance)
-            .field("socket", &self.socket)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Spawner {
     /// Starts a process. Everything else is told by events: `Spawned` or `SpawnFailed` first.
     #[must_use]

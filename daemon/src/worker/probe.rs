@@ -23,7 +23,6 @@ const REST_WITHIN: Duration = Duration::from_millis(200);
 const MOST: usize = 256 * 1024;
 
 /// Why there is no answer.
-#[derive(Debug)]
 pub(super) enum NoAnswer {
     /// It ended with an error.
     Ended(Exit, Printed),

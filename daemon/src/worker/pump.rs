@@ -133,7 +133,6 @@ enum InputUse {
     OneText,
 }
 
-#[derive(Debug)]
 struct Pipes {
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,

@@ -120,7 +120,6 @@ pub(super) fn started(pid: u32) -> Option<u64> {
 }
 
 /// One leader, its group, and what escaped it.
-#[derive(Debug)]
 pub(super) struct Leader {
     pid: Pid,
     mark: SpawnTag,

@@ -222,14 +222,6 @@ pub struct Roster {
     looking: tokio::sync::Mutex<Looking>,
 }
 
-impl std::fmt::Debug for Roster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Roster")
-            .field("table", &self.table)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Roster {
     /// Takes the first look, which is given, too. Blocks, for about 2 s at most.
     #[must_use]

@@ -53,7 +53,6 @@ pub struct FileLimit {
 }
 
 /// Everything needed to start a process.
-#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) worker: WorkerId,
     pub(super) generation: Generation,
@@ -104,7 +103,6 @@ impl SpawnFailure {
 }
 
 /// A process that was just started.
-#[derive(Debug)]
 pub(super) struct Started {
     pub(super) child: Child,
     /// It and all that it starts, where control groups can be made.

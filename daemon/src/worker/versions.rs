@@ -88,7 +88,6 @@ struct Cache {
 }
 
 /// The versions of all agents.
-#[derive(Debug)]
 pub struct Versions {
     spawner: Spawner,
     patience: Patience,

@@ -5,7 +5,6 @@
 
 pub(crate) mod chain;
 pub(crate) mod edit;
-mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 pub(crate) mod local;
@@ -20,33 +19,28 @@ use serde::Deserialize;
 
 /// The three tables, as written.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
+#[serde(default)]
 pub(crate) struct Config {
     /// Which models, in which order.
-    #[serde(default)]
     pub(crate) models: Models,
     /// Providers besides those of the table, or changes to these.
-    #[serde(default)]
     pub(crate) providers: BTreeMap<String, ProviderConfig>,
     /// The agent itself.
-    #[serde(default)]
     pub(crate) timmy: Timmy,
 }
 
 /// `[models]`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct Models {
     /// `provider/model`, split at the first slash.
-    #[serde(default)]
     pub(crate) default: Option<String>,
     /// What is asked when the default fails, in this order; each `provider/model`.
-    #[serde(default)]
     pub(crate) fallbacks: Vec<String>,
     /// Short names, each for a `provider/model`.
-    #[serde(default)]
     pub(crate) aliases: BTreeMap<String, String>,
     /// What a refusal means for the chain.
-    #[serde(default)]
     pub(crate) on_refusal: OnRefusal,
 }
 
@@ -66,19 +60,14 @@ pub(crate) enum OnRefusal {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProviderConfig {
     /// Where it is. Needed for a name the table doesn't have.
-    #[serde(default)]
     pub(crate) base_url: Option<String>,
     /// What it speaks: `openai` (the default), `responses`, `anthropic`, `gemini`, `ollama`.
-    #[serde(default)]
     pub(crate) wire: Option<String>,
     /// The variable that holds its key, in the environment or in the file `env`.
-    #[serde(default)]
     pub(crate) key_env: Option<String>,
     /// Tokens that fit into a conversation with each of its models; for those it isn't known of.
-    #[serde(default)]
     pub(crate) context_window: Option<u64>,
     /// US dollars for a million tokens of input, and of output.
-    #[serde(default)]
     pub(crate) price: Option<(Price, Price)>,
 }
 
@@ -90,28 +79,22 @@ pub(crate) struct Price(u64);
 /// `[timmy]`.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct Timmy {
     /// The toolsets a turn has that names none; `file` and `terminal` when absent.
-    #[serde(default)]
     pub(crate) toolsets: Option<Vec<String>>,
     /// Directories that the `file` and `terminal` tools may write besides the workspace.
-    #[serde(default)]
     pub(crate) writable: Vec<PathBuf>,
     /// Files and directories that tools don't even read without leave, besides those where programs
     /// are known to keep tokens.
-    #[serde(default)]
     pub(crate) unreadable: Vec<PathBuf>,
     /// May commands of the `terminal` use the network without asking?
-    #[serde(default)]
     pub(crate) network: bool,
     /// What happens to commands of the `terminal` where this system has no sandbox?
-    #[serde(default)]
     pub(crate) unsandboxed: Unsandboxed,
     /// Requests to models in one turn; 100 when absent.
-    #[serde(default)]
     pub(crate) max_requests: Option<u32>,
     /// MCP servers, by the name that their tools get.
-    #[serde(default)]
     pub(crate) mcp: BTreeMap<String, McpServer>,
 }
 
@@ -134,13 +117,11 @@ pub(crate) struct McpServer {
     #[serde(default)]
     pub(crate) command: Vec<String>,
     /// A streamable HTTP endpoint.
-    #[serde(default)]
     pub(crate) url: Option<String>,
     /// Variables of the environment and of the file `env` that its program gets.
     #[serde(default)]
     pub(crate) pass_env: Vec<String>,
     /// Seconds a call may take; 60 when absent.
-    #[serde(default)]
     pub(crate) timeout: Option<u64>,
     /// Tools of it that change nothing: they run without asking, and at the same time.
     #[serde(default)]

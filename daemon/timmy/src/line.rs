@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 /// A line on its way out.
-#[derive(Debug)]
 pub(crate) struct OutgoingLine {
     /// Its `type`.
     pub(crate) kind: &'static str,

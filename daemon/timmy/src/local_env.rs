@@ -34,7 +34,6 @@ use crate::turn::{Plan, REQUESTS, TurnEnv};
 type Made = (BTreeMap<String, McpServer>, Arc<Servers>);
 
 /// This machine.
-#[derive(Debug)]
 pub(crate) struct LocalEnv {
     models: HttpModels,
     places: Places,

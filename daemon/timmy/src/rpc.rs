@@ -8,8 +8,9 @@ mod request;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use agentd_base::shared::lock;
 use agentd_client::stdio;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::ids::Id;
@@ -446,10 +447,6 @@ impl Service {
     async fn answer(&self, kind: &'static str, id: Option<Id>, fields: serde_json::Value) {
         let _gone = self.out.send(OutgoingLine::new(kind, id, fields)).await;
     }
-}
-
-fn lock(sessions: &Sessions) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
-    sessions.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Changes what is remembered of a session.

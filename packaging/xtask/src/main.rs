@@ -8,16 +8,13 @@
     reason = "a task talks to whoever started it"
 )]
 
-mod agents;
+mod calls;
 mod circles;
 mod demo;
 mod dist;
-mod figures;
 mod house;
 mod msrv;
-mod record;
 mod sandbox;
-mod torture;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -43,14 +40,14 @@ fn main() -> ExitCode {
     let task = words.next().unwrap_or_default();
     let rest: Vec<String> = words.collect();
     let done = match task.as_str() {
-        "agents" => agents::run(),
+        "agents" => calls::agents(),
         "demo" => demo::run(),
         "dist" => dist::run(&rest),
-        "figures" => figures::run(&rest),
+        "figures" => calls::figures(&rest),
         "house" => house::run(),
         "msrv" => msrv::run(),
-        "record" => record::run(),
-        "torture" => torture::run(&rest),
+        "record" => calls::record(),
+        "torture" => calls::torture(&rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

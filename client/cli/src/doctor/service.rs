@@ -22,7 +22,6 @@ const ASKED: &str =
     "--property=Id,LoadState,FragmentPath,ActiveState,UnitFileState,Result,Environment";
 
 /// What there is.
-#[derive(Debug)]
 pub(super) enum Manager {
     /// None, or it can't be asked; in words for a person.
     Absent(String),

@@ -20,7 +20,6 @@ const PARTS: u32 = 9;
 const MOST: u64 = 64 * 1024 * 1024;
 
 /// Reads the file from its oldest part on, and then what comes.
-#[derive(Debug)]
 pub(super) struct Reader {
     path: PathBuf,
     open: Option<File>,

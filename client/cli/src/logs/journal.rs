@@ -16,7 +16,6 @@ use super::{Row, Wanted, text_of};
 use agentd_client::places;
 
 /// A `journalctl` that goes on.
-#[derive(Debug)]
 pub(super) struct Following {
     lines: Lines<BufReader<ChildStdout>>,
     /// Ended with us.

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// `status`'s answer.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct StatusAnswer {
@@ -15,16 +17,12 @@ pub struct StatusAnswer {
     pub state: DaemonState,
     pub daemon: DaemonFacts,
     pub rpc: RpcFacts,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<Vec<WorkerRow>>,
     pub store: StoreFacts,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryFacts>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spares: Option<SpareFacts>,
     pub questions: u64,
     /// A worker only: can its sessions be reopened?
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<bool>,
 }
 
@@ -39,6 +37,7 @@ pub enum DaemonState {
 }
 
 /// The process.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct DaemonFacts {
@@ -46,14 +45,11 @@ pub struct DaemonFacts {
     pub pid: u32,
     pub uptime_s: u64,
     pub epoch: String,
+    #[serialize_always]
     pub rss_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_limit: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogFacts>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigFacts>,
 }
 
@@ -162,9 +158,7 @@ pub struct WorkerRow {
     pub turns: u64,
     #[serde(default)]
     pub failures: u64,
-    #[serde(default)]
     pub p50_ms: Option<u64>,
-    #[serde(default)]
     pub p95_ms: Option<u64>,
 }
 

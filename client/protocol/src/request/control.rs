@@ -3,18 +3,20 @@
 //! Owns their fields. Must not know what the daemon does then.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+use crate::check::check_seconds;
+use crate::envelope::{Checked, Rejected};
 
 /// `hello`.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// The caller's name, for the log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// The caller's version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The protocol it speaks; 1 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<u64>,
     /// Is somebody here who answers questions?
     #[serde(default)]
@@ -30,13 +32,12 @@ pub struct Status {
 }
 
 /// `restart_worker`.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RestartWorker {
     /// All processes of an agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// The process of a session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Don't wait for running turns.
     #[serde(default)]
@@ -50,8 +51,14 @@ pub struct Drain {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<f64>,
     /// Lasts until nothing more can be asked over the connection, unless that asked for a stop, too.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub while_connected: bool,
+}
+
+impl Checked for Drain {
+    fn check(&self) -> Result<(), Rejected> {
+        check_seconds("deadline", self.deadline)
+    }
 }
 
 /// `daemon.stop`.
@@ -65,17 +72,18 @@ pub struct DaemonStop {
     pub restart: bool,
 }
 
+impl Checked for DaemonStop {
+    fn check(&self) -> Result<(), Rejected> {
+        check_seconds("deadline", self.deadline)
+    }
+}
+
 /// `log_level`; without a level it only asks.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct LogLevel {
     /// A level, or directives as in `info,agentd_daemon::store=debug`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
 }
 
 const fn yes() -> bool {

@@ -9,19 +9,18 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::send_check::check_send;
-use super::work::{
-    Answer, Backup, Dispatch, Dispatched, Jobs, Named, SessionHistory, SessionList, SessionNew,
-    SessionRename, SessionSearch, SetModel, Steer, Usage,
+use super::work::{Compact, Dispatch, Dispatched, Export, Questions, SessionNew};
+use super::{
+    Abort, Collect, Hello, Ignored, LogLevel, RestartWorker, SEND_FIELDS, Send, Status, Subscribe,
 };
-use super::{Collect, DaemonStop, Drain, Ignored, SEND_FIELDS, Send, Subscribe};
 use crate::check::{check_path, check_seconds, check_session, check_words};
 use crate::code::Code;
-use crate::envelope::{Envelope, Rejected, invalid};
+use crate::envelope::{Checked, Envelope, Read, Rejected, fields, invalid};
 use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
 use crate::request_table::{Request, RequestKind};
 use crate::strict::Key;
-use crate::webhook::{Callback, Webhooks};
+use crate::webhook::Delivery;
 
 /// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
 /// what the sender asked for.
@@ -43,83 +42,23 @@ impl Request {
     /// `unknown-command` with the nearest name, `unsupported` for a request of the protocol that
     /// this version doesn't serve, `invalid-request` for a field of the wrong type or syntax.
     pub fn decode(envelope: &Envelope<'_>) -> Result<Decoded, Rejected> {
-        let body = envelope.body;
         let Some(kind) = RequestKind::named(&envelope.kind) else {
             return Err(unknown_command(&envelope.kind));
         };
-        let request = match kind {
-            RequestKind::Hello => Self::Hello(fields(body)?),
-            RequestKind::Ping => Self::Ping,
-            RequestKind::Status => Self::Status(fields(body)?),
-            RequestKind::Agents => Self::Agents,
-            RequestKind::Send => {
-                let (send, ignored) = decode_send(body, envelope.typed)?;
-                let request = Self::Send(Box::new(send));
-                return Ok(Decoded { request, ignored });
-            }
-            RequestKind::Dispatch => Self::Dispatch(dispatch(body)?),
-            RequestKind::Jobs => Self::Jobs(fields::<Jobs>(body)?.check()?),
-            RequestKind::Usage => Self::Usage(fields::<Usage>(body)?.check()?),
-            RequestKind::Steer => Self::Steer(fields::<Steer>(body)?.check()?),
-            RequestKind::Questions => Self::Questions(fields(body)?),
-            RequestKind::Answer => Self::Answer(fields::<Answer>(body)?.check()?),
-            RequestKind::Compact => Self::Compact(fields(body)?),
-            RequestKind::SetModel => Self::SetModel(fields::<SetModel>(body)?.check()?),
-            RequestKind::SessionList => Self::SessionList(fields::<SessionList>(body)?.check()?),
-            RequestKind::SessionNew => Self::SessionNew(session_new(body)?),
-            RequestKind::SessionClose => Self::SessionClose(fields::<Named>(body)?.check()?),
-            RequestKind::SessionResume => Self::SessionResume(fields::<Named>(body)?.check()?),
-            RequestKind::SessionRename => {
-                Self::SessionRename(fields::<SessionRename>(body)?.check()?)
-            }
-            RequestKind::SessionSearch => {
-                Self::SessionSearch(fields::<SessionSearch>(body)?.check()?)
-            }
-            RequestKind::SessionHistory => {
-                Self::SessionHistory(fields::<SessionHistory>(body)?.check()?)
-            }
-            RequestKind::Backup => {
-                let backup = fields::<Backup>(body)?.check()?;
-                check_path("path", backup.path.as_deref())?;
-                Self::Backup(backup)
-            }
-            RequestKind::Export => Self::Export(fields(body)?),
-            RequestKind::Webhooks => Self::Webhooks(fields::<Webhooks>(body)?.check()?),
-            RequestKind::WebhookReplay => Self::WebhookReplay(fields(body)?),
-            RequestKind::WebhookTest => Self::WebhookTest(fields::<Callback>(body)?.check("url")?),
-            RequestKind::Abort => Self::Abort(fields(body)?),
-            RequestKind::Collect => Self::Collect(collect(body)?),
-            RequestKind::RestartWorker => Self::RestartWorker(fields(body)?),
-            RequestKind::Subscribe => {
-                let subscribe: Subscribe = fields(body)?;
-                if subscribe.jobs.as_ref().is_some_and(Vec::is_empty) {
-                    return Err(invalid(
-                        "`jobs` is empty: expected at least one, or no `jobs`",
-                    ));
-                }
-                Self::Subscribe(subscribe)
-            }
-            RequestKind::Unsubscribe => Self::Unsubscribe,
-            RequestKind::Shutdown => Self::Shutdown,
-            RequestKind::Drain => {
-                let drain: Drain = fields(body)?;
-                check_seconds("deadline", drain.deadline)?;
-                Self::Drain(drain)
-            }
-            RequestKind::Undrain => Self::Undrain,
-            RequestKind::DaemonStop => {
-                let stop: DaemonStop = fields(body)?;
-                check_seconds("deadline", stop.deadline)?;
-                Self::DaemonStop(stop)
-            }
-            RequestKind::LogLevel => Self::LogLevel(fields(body)?),
-        };
-        Ok(Decoded {
-            request,
-            ignored: Vec::new(),
-        })
+        let (request, ignored) = kind.read(envelope)?;
+        Ok(Decoded { request, ignored })
     }
 }
+
+impl Checked for Abort {}
+impl Checked for Compact {}
+impl Checked for Delivery {}
+impl Checked for Export {}
+impl Checked for Hello {}
+impl Checked for LogLevel {}
+impl Checked for Questions {}
+impl Checked for RestartWorker {}
+impl Checked for Status {}
 
 fn unknown_command(name: &str) -> Rejected {
     let shown: String = name.chars().take(64).collect();
@@ -136,19 +75,34 @@ fn unknown_command(name: &str) -> Rejected {
     }
 }
 
-fn fields<'de, T: Deserialize<'de>>(body: &'de str) -> Result<T, Rejected> {
-    serde_json::from_str(body).map_err(|error| invalid(format!("invalid field: {error}")))
+impl Checked for Collect {
+    fn check(&self) -> Result<(), Rejected> {
+        check_seconds("timeout", self.timeout)?;
+        match self.jobs.is_empty() {
+            true => Err(invalid(
+                "`jobs` is empty: expected at least one job, as in [\"j41\"]",
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
-fn collect(body: &str) -> Result<Collect, Rejected> {
-    let collect: Collect = fields(body)?;
-    check_seconds("timeout", collect.timeout)?;
-    if collect.jobs.is_empty() {
-        return Err(invalid(
-            "`jobs` is empty: expected at least one job, as in [\"j41\"]",
-        ));
+impl Checked for Subscribe {
+    fn check(&self) -> Result<(), Rejected> {
+        match self.jobs.as_ref().is_some_and(Vec::is_empty) {
+            true => Err(invalid(
+                "`jobs` is empty: expected at least one, or no `jobs`",
+            )),
+            false => Ok(()),
+        }
     }
-    Ok(collect)
+}
+
+impl Read for Box<Send> {
+    fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected> {
+        let (send, ignored) = decode_send(envelope.body, envelope.typed)?;
+        Ok((Self::new(send), ignored))
+    }
 }
 
 /// What tells a `dispatch` of many from one of one.
@@ -156,6 +110,12 @@ fn collect(body: &str) -> Result<Collect, Rejected> {
 struct Several<'a> {
     #[serde(borrow, default)]
     jobs: Option<&'a RawValue>,
+}
+
+impl Read for Dispatch {
+    fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected> {
+        Ok((dispatch(envelope.body)?, Vec::new()))
+    }
 }
 
 fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
@@ -179,14 +139,15 @@ fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
     Dispatch { jobs }.check()
 }
 
-fn session_new(body: &str) -> Result<SessionNew, Rejected> {
-    let all: Fields<'_> = fields(body)?;
-    refuse_reserved(&all)?;
-    let new: SessionNew = fields(body)?;
-    new.session.as_deref().map_or(Ok(()), check_session)?;
-    check_path("cwd", new.cwd.as_deref())?;
-    check_words(&[("agent", &new.agent)])?;
-    Ok(new)
+impl Read for SessionNew {
+    fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected> {
+        refuse_reserved(&fields(envelope.body)?)?;
+        let new: Self = fields(envelope.body)?;
+        new.session.as_deref().map_or(Ok(()), check_session)?;
+        check_path("cwd", new.cwd.as_deref())?;
+        check_words(&[("agent", &new.agent)])?;
+        Ok((new, Vec::new()))
+    }
 }
 
 /// What an object's fields are called.

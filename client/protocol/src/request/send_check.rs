@@ -44,7 +44,7 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     check_labels(&send.labels)?;
     crate::attachment::check(&send.attachments)?;
     if let Some(callback) = &send.callback {
-        callback.clone().check("callback.url")?;
+        callback.check_as("callback.url")?;
     }
     if let Some(time) = &send.start_at
         && unix_ms(time).is_none()

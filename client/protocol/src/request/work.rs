@@ -5,9 +5,10 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
-use crate::check::{check_limit, check_seconds, check_session, check_words};
-use crate::envelope::{Ignored, Rejected, invalid};
+use crate::check::{check_limit, check_path, check_seconds, check_session, check_words};
+use crate::envelope::{Checked, Ignored, Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::{MAX_DISPATCH, MAX_TEXT};
 use crate::request::Send;
@@ -43,86 +44,74 @@ impl Dispatch {
 }
 
 /// `jobs`: which jobs there are, newest first.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Jobs {
     /// Of one session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Of one agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// So far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<JobPhase>,
     /// With this label: `key` or `key=value`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// Sent from inside this job's worker.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<JobId>,
     /// Accepted no longer ago than so many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<f64>,
     /// At most so many; 50 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Older than this one: the `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<JobId>,
 }
 
-impl Jobs {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for Jobs {
+    fn check(&self) -> Result<(), Rejected> {
         self.session.as_deref().map_or(Ok(()), check_session)?;
         check_seconds("since", self.since)?;
-        check_limit(self.limit)?;
-        Ok(self)
+        check_limit(self.limit)
     }
 }
 
 /// `usage`: what turns that have ended used, newest first, in pages as large as a line takes.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Usage {
     /// Accepted no longer ago than so many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<f64>,
     /// Older than this one: the `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<JobId>,
     /// Added up by this, rather than each by itself, where that is quick.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
 }
 
-impl Usage {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
-        check_seconds("since", self.since)?;
-        Ok(self)
+impl Checked for Usage {
+    fn check(&self) -> Result<(), Rejected> {
+        check_seconds("since", self.since)
     }
 }
 
 /// `steer`: a word to a running turn. Without a target, this connection's last send, else the only
 /// live one.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Steer {
     /// The turn in flight of a session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// One job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     /// What to tell it.
     #[serde(alias = "prompt", alias = "message")]
     pub text: String,
 }
 
-impl Steer {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for Steer {
+    fn check(&self) -> Result<(), Rejected> {
         self.session.as_deref().map_or(Ok(()), check_session)?;
         if self.text.trim().is_empty() {
             return Err(invalid("`text` is blank: expected what to tell the agent"));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
@@ -156,24 +145,21 @@ impl<'de> Deserialize<'de> for Private {
 }
 
 /// `answer`: to one question, with just one of the four.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// Which.
     pub question_id: String,
     /// To an `approval`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve: Option<bool>,
     /// To a `choice`: one of its options.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
     /// To a `text` or a `secret`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Private>,
     /// To any: there will be no answer. An approval is denied.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel: bool,
     /// A daemon says so to its worker: nobody answered, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Silence>,
 }
 
@@ -205,8 +191,8 @@ impl Silence {
     }
 }
 
-impl Answer {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for Answer {
+    fn check(&self) -> Result<(), Rejected> {
         let given = usize::from(self.approve.is_some())
             + usize::from(self.choice.is_some())
             + usize::from(self.text.is_some())
@@ -220,76 +206,68 @@ impl Answer {
         if text.is_some_and(|text| text.0.len() > MAX_TEXT) {
             return Err(invalid(format!("`text` is longer than {MAX_TEXT} bytes")));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
 /// `compact`: the agent shortens what it remembers of a session.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Compact {
     /// Which; without, this connection's last send's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// What to keep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
 }
 
 /// `set_model`: for the turns of a session accepted after it.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SetModel {
     /// Which.
     pub session: String,
     /// The model provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The model.
     pub model: String,
     /// How hard to think.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<String>,
 }
 
-impl SetModel {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for SetModel {
+    fn check(&self) -> Result<(), Rejected> {
         check_session(&self.session)?;
         check_words(&[
             ("provider", &self.provider),
             ("model", &Some(self.model.clone())),
             ("thinking", &self.thinking),
-        ])?;
-        Ok(self)
+        ])
     }
 }
 
 /// `session.list`: in the order they were made.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct SessionList {
     /// Only this one, also when it was closed, while no other has its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Of one agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// In one directory, as it was named or as it really is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// With nothing to do for so many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_for: Option<f64>,
     /// Those used last first: one page, without a next.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub newest: bool,
     /// At most so many; 50 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// The `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
 }
 
-impl SessionList {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for SessionList {
+    fn check(&self) -> Result<(), Rejected> {
         self.session.as_deref().map_or(Ok(()), check_session)?;
         check_seconds("idle_for", self.idle_for)?;
         check_limit(self.limit)?;
@@ -298,21 +276,19 @@ impl SessionList {
                 "`after` goes with the order in which sessions were made, and `newest` has another one",
             ));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
 /// `session.new`: a session without a turn.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct SessionNew {
     /// Its name; one is made when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// Who answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// Working directory: absolute, existing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Restricts the agent's tools.
     #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
@@ -326,10 +302,9 @@ pub struct Named {
     pub session: String,
 }
 
-impl Named {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
-        check_session(&self.session)?;
-        Ok(self)
+impl Checked for Named {
+    fn check(&self) -> Result<(), Rejected> {
+        check_session(&self.session)
     }
 }
 
@@ -342,8 +317,8 @@ pub struct SessionRename {
     pub to: String,
 }
 
-impl SessionRename {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for SessionRename {
+    fn check(&self) -> Result<(), Rejected> {
         check_session(&self.session)?;
         check_session(&self.to).map_err(|rejected| Rejected {
             error: rejected.error.replacen("`session`", "`to`", 1),
@@ -352,23 +327,21 @@ impl SessionRename {
         if self.session == self.to {
             return Err(invalid("`to` is the name that the session has"));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
 /// `session.search`: turns with all these words in the prompt or the answer, newest first.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct SessionSearch {
     /// 1 to [`Self::MOST_WORDS`] of them; capital and small letters are the same.
     pub words: Vec<String>,
     /// Of one session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// At most so many turns; 50 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Older than this one: the `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<JobId>,
 }
 
@@ -377,8 +350,10 @@ impl SessionSearch {
     pub const MOST_WORDS: usize = 16;
     /// Bytes of one of them.
     pub const LONGEST_WORD: usize = 256;
+}
 
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for SessionSearch {
+    fn check(&self) -> Result<(), Rejected> {
         self.session.as_deref().map_or(Ok(()), check_session)?;
         check_limit(self.limit)?;
         let count = self.words.len();
@@ -390,7 +365,7 @@ impl SessionSearch {
         }
         let fits = |word: &String| !word.trim().is_empty() && word.len() <= Self::LONGEST_WORD;
         match self.words.iter().find(|word| !fits(word)) {
-            None => Ok(self),
+            None => Ok(()),
             Some(word) => Err(invalid(format!(
                 "`words` has a word of {} bytes: expected 1 to {}, not blank",
                 word.len(),
@@ -401,50 +376,45 @@ impl SessionSearch {
 }
 
 /// `session.history`: what was said, oldest first; or one message from some byte on.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SessionHistory {
     /// Which.
     pub session: String,
     /// One turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     /// With `job`: one message of it, whole, in pieces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<u32>,
     /// The `next` of the page before: a job's number, with `message` a byte offset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
     /// At most so many turns; 50 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// With what happened besides: tools, questions, notes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub events: bool,
 }
 
-impl SessionHistory {
-    pub(crate) fn check(self) -> Result<Self, Rejected> {
+impl Checked for SessionHistory {
+    fn check(&self) -> Result<(), Rejected> {
         check_session(&self.session)?;
         check_limit(self.limit)?;
         if self.message.is_some() && self.job.is_none() {
             return Err(invalid("`message` is given without `job`"));
         }
-        Ok(self)
+        Ok(())
     }
 }
 
 /// `backup`: a copy of the store that is whole by itself.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Backup {
     /// Absolute, not there yet; a name with the time in the state directory when absent. With `every`
     /// a directory, in which each copy has a name with its time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// From now on such a copy is made by itself so often, in seconds; 0 ends that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
     /// So many of those copies are kept; [`Self::KEPT`] when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
 }
 
@@ -453,12 +423,10 @@ impl Backup {
     pub const KEPT: u32 = 7;
     /// The shortest `every`, in seconds: whether one is due is looked at each ten minutes.
     pub const MOST_OFTEN: u64 = 3600;
+}
 
-    /// What serde can't say.
-    ///
-    /// # Errors
-    /// When `every` is too short, or `keep` is 0 or without it.
-    pub fn check(self) -> Result<Self, Rejected> {
+impl Checked for Backup {
+    fn check(&self) -> Result<(), Rejected> {
         match (self.every, self.keep) {
             (Some(every), _) if every > 0 && every < Self::MOST_OFTEN => Err(invalid(format!(
                 "`every` is {every} s, expected 0 or at least {} s",
@@ -466,7 +434,7 @@ impl Backup {
             ))),
             (_, Some(0)) => Err(invalid("`keep` is 0, expected at least 1")),
             (None, Some(_)) => Err(invalid("`keep` is given without `every`")),
-            _ => Ok(self),
+            _ => check_path("path", self.path.as_deref()),
         }
     }
 }

@@ -10,11 +10,10 @@ use crate::store::Query;
 /// Which list was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    Jobs,
-    Usage,
+    /// One whose answer the store's says by itself.
+    List,
     Webhooks(Vec<EndpointRow>),
     Sessions(States),
-    Search,
     History {
         session: String,
     },
@@ -23,7 +22,6 @@ pub(crate) enum Asked {
         job: JobId,
     },
     Backup,
-    Export,
     /// Whether a question was asked that somebody answers.
     Question(String),
 }

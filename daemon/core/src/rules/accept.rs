@@ -84,8 +84,7 @@ impl State {
         // Without a key nothing is ever compared with it.
         let hashed = (given.idempotency_key.as_ref()).map(|_key| request::hashed(&given));
         let depth = placing.parent.map_or(0, |parent| self.depth(parent)) + 1;
-        let session = self.sessions.get_mut(&placing.session);
-        let session = self.outbox.expected(placing.session, session)?;
+        let session = found!(self.sessions.get_mut(placing.session))?;
         let agent = self.settings.agents.get(&session.agent)?;
         let mut send = Box::new(given);
         let pins = in_force(&send, session, agent);
@@ -280,9 +279,7 @@ impl State {
 
     fn accepted(&mut self, turn: TurnId, number: JobId, seq: u64, session_name: String) {
         self.counters.saw(seq);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Phase::Pending { placed, cancelled } = job.phase.clone() else {
             return;
         };
@@ -305,8 +302,7 @@ impl State {
             self.jobs.lighter(turn, budget::until_stored(new));
         }
         self.sessions.name(session, &session_name);
-        let known = self.sessions.get_mut(&session);
-        if let Some(known) = self.outbox.expected(session, known) {
+        if let Some(known) = found!(self.sessions.get_mut(session)) {
             (known.stored, known.leased) = (true, true);
         }
         if placed.is_none() {
@@ -342,7 +338,7 @@ impl State {
         self.log_job(turn, What::Accepted);
         if cancelled {
             self.unplace(turn);
-            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+            if let Some(job) = found!(self.jobs.get_mut(turn)) {
                 job.phase = Phase::Queued;
             }
             // As one that waits, so that it ends by the same way as any other, with a final line.
@@ -371,15 +367,12 @@ impl State {
 
     /// A job's time to start has come: it takes its place in the queue.
     pub(crate) fn start_time_came(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         if job.phase != Phase::Scheduled {
             return;
         }
         job.phase = Phase::Queued;
-        let session = self.sessions.get_mut(&job.session);
-        if let Some(session) = self.outbox.expected(job.session, session) {
+        if let Some(session) = found!(self.sessions.get_mut(job.session)) {
             session.queue.push_back(turn);
         }
         self.jobs.starts(turn);
@@ -447,8 +440,7 @@ impl State {
         self.unplace(turn);
         self.clear_timers(turn);
         let mut job = self.take_job(turn)?;
-        let session = self.sessions.get_mut(&job.session);
-        if let Some(session) = self.outbox.expected(job.session, session) {
+        if let Some(session) = found!(self.sessions.get_mut(job.session)) {
             session.queue.retain(|other| *other != turn);
             let new = job.accept.as_ref();
             // A later one may have said otherwise.
@@ -472,9 +464,7 @@ impl State {
     /// A session that was never ours leaves memory with the send that asked for it: what is known
     /// of it may be out of date, and its process is another instance's.
     fn give_back_unleased(&mut self, session: SessionId) {
-        let Some(known) = self.sessions.get(&session) else {
-            return self.outbox.dangling(session);
-        };
+        let known = expected!(self.sessions.get(session));
         if known.leased || !known.queue.is_empty() || known.current.is_some() {
             return;
         }

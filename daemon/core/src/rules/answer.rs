@@ -116,8 +116,7 @@ impl State {
         let token = self
             .outbox
             .commit(Awaiting::Answered(Box::new(answered)), vec![write]);
-        let job = self.jobs.get_mut(&open.turn);
-        if let Some(job) = self.outbox.expected(open.turn, job) {
+        if let Some(job) = found!(self.jobs.get_mut(open.turn)) {
             job.out.push_back(Out::Numbered { token, body });
         }
     }

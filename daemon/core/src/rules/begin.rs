@@ -9,7 +9,7 @@ use agentd_protocol::request::Send;
 
 use crate::agent::Resume;
 use crate::effect::{Effect, StopStage};
-use crate::ids::{Process, TurnId, WorkerId};
+use crate::ids::{Process, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::jobs::said::Notice;
 use crate::log::What;
@@ -25,25 +25,34 @@ use crate::store::Write;
 use crate::worker::{Failure, WorkerCommand};
 
 impl State {
+    /// Gives a session the place of a process; whoever does so says whether it is there by now.
+    pub(crate) fn claim(
+        &mut self,
+        worker: WorkerId,
+        session_id: SessionId,
+    ) -> Option<&mut Session> {
+        let slot = found!(self.pool.get_mut(worker))?;
+        slot.sessions.insert(session_id);
+        let revision = slot.fit.revision;
+        let session = found!(self.sessions.get_mut(session_id))?;
+        session.slot = Some(worker);
+        session.revision = Some(revision);
+        Some(session)
+    }
+
     /// Binds a turn to a process that has room.
     pub(crate) fn reserve(&mut self, turn: TurnId, worker: WorkerId) -> Option<Process> {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn))?;
-        let session_id = job.session;
-        let slot = self.outbox.expected(worker, self.pool.get_mut(&worker))?;
+        let session_id = found!(self.jobs.get(turn))?.session;
+        let slot = found!(self.pool.get_mut(worker))?;
         // From here on nobody else gets its place, though the mark is still on its way to the
         // store.
         slot.turns.insert(turn);
-        slot.sessions.insert(session_id);
         slot.has_turn_again(session_id);
         let process = Process {
             worker,
             generation: slot.generation,
         };
-        let revision = slot.fit.revision;
-        let session = self.sessions.get_mut(&session_id);
-        let session = self.outbox.expected(session_id, session)?;
-        session.slot = Some(worker);
-        session.revision = Some(revision);
+        let session = self.claim(worker, session_id)?;
         session.coming = false;
         session.current = Some(turn);
         session.queue.retain(|other| *other != turn);
@@ -55,24 +64,21 @@ impl State {
 
     /// Undoes `reserve`: not a byte went to the process.
     pub(crate) fn unplace(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let Some(process) = job.process() else { return };
         let session_id = job.session;
         // The process may have died before a byte went to it.
         if let Some(slot) = self.pool.get_mut(&process.worker) {
             slot.turns.remove(&turn);
         }
-        let session = self.sessions.get_mut(&session_id);
-        if let Some(session) = self.outbox.expected(session_id, session)
+        if let Some(session) = found!(self.sessions.get_mut(session_id))
             && session.current == Some(turn)
         {
             session.current = None;
             // To the front: it was the first, and those behind it are younger.
             session.queue.push_front(turn);
         }
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             job.phase = match &job.phase {
                 Phase::Pending { cancelled, .. } => Phase::Pending {
                     placed: None,
@@ -128,12 +134,8 @@ impl State {
         self.count_process(turn, process.worker);
         // Its waiting is over only now: had its process died before its first byte, it would go on.
         self.jobs.waits_no_more(turn);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
-        let Some(session) = self.sessions.get_mut(&job.session) else {
-            return self.outbox.dangling(job.session);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
+        let session = expected!(self.sessions.get_mut(job.session));
         let since = *job.clock.get_or_insert(self.now.mono);
         let until = since + allowed(job);
         if until <= self.now.mono {
@@ -150,8 +152,7 @@ impl State {
         job.said.queued_for = self.now.mono.saturating_sub(job.accepted_at);
         job.said.progress_at = self.now.mono;
         session.open = true;
-        let slot = self.pool.get(&process.worker);
-        if let Some(slot) = self.outbox.expected(process.worker, slot) {
+        if let Some(slot) = found!(self.pool.get(process.worker)) {
             session.last = slot.fit.pins().into();
         }
         // For good: a later turn knows no more of what went before, whatever its own context is.
@@ -168,7 +169,7 @@ impl State {
             self.lost_context(turn, process.worker, name);
         }
         let Some(prompt) = prompt else { return };
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) {
+        if let Some(job) = found!(self.jobs.get(turn)) {
             let started = What::Started {
                 attempt: job.attempt,
                 queued_ms: crate::text::millis(job.said.queued_for),
@@ -191,8 +192,8 @@ impl State {
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.
     fn count_process(&mut self, turn: TurnId, worker: WorkerId) {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
-        let slot = self.outbox.expected(worker, self.pool.get_mut(&worker));
+        let job = found!(self.jobs.get(turn));
+        let slot = found!(self.pool.get_mut(worker));
         let (Some(job), Some(slot)) = (job, slot) else {
             return;
         };
@@ -265,7 +266,7 @@ impl State {
     /// Names the session of a turn to an agent that keeps sessions by names that it is given: by one
     /// that it has never heard, as the session's own may have been another's before.
     fn make_native(&mut self, turn: TurnId) {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let job = found!(self.jobs.get(turn));
         let Some((job, number)) = job.and_then(|job| Some((job, job.number?))) else {
             return;
         };
@@ -343,9 +344,7 @@ impl State {
     /// A turn whose mark is durable but of which nothing was written waits again.
     pub(crate) fn requeue_unstarted(&mut self, turn: TurnId) {
         self.unplace(turn);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.phase = Phase::Queued;
         // No agent had it: it doesn't count among its attempts.
         job.attempt = job.attempt.saturating_sub(1);
@@ -387,9 +386,7 @@ impl State {
     }
 
     pub(crate) fn arm_idle(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         if let Some(agent) = self.settings.agents.get(&slot.agent) {
             self.outbox
                 .set(Timer::Idle(worker), self.now.mono + agent.idle_timeout);
@@ -398,9 +395,7 @@ impl State {
 
     /// A process has been idle for its agent's `idle_timeout`.
     pub(crate) fn slot_idle(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let Some(agent) = self.settings.agents.get(&slot.agent) else {
             return;
         };

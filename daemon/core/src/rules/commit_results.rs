@@ -67,7 +67,7 @@ impl State {
                 for turn in held {
                     self.note_lost(turn, token);
                 }
-                if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+                if let Some(job) = found!(self.jobs.get_mut(turn)) {
                     // So that it is ended once more when the store takes something again.
                     job.said.last = None;
                 }
@@ -186,9 +186,7 @@ impl State {
     /// an answer, and it is ended as soon as the store takes that. Until then it stays known, and
     /// nothing of its session starts.
     pub(crate) fn lost_track(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let mut conns: Vec<_> = job.followers.iter().map(|(conn, _)| *conn).collect();
         conns.extend(job.number.iter().flat_map(|job| self.collectors_of(*job)));
         conns.sort_unstable();
@@ -209,13 +207,12 @@ impl State {
         self.clear_timers(turn);
         self.forget_questions(turn);
         self.steers_too_late(turn);
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             job.phase = Phase::Finishing;
             // What waits behind the commit that was lost can't be told in order any more.
             job.out.clear();
         }
-        let known = self.sessions.get_mut(&session);
-        if let Some(known) = self.outbox.expected(session, known) {
+        if let Some(known) = found!(self.sessions.get_mut(session)) {
             known.queue.retain(|other| *other != turn);
             // It keeps its session from starting another turn until its end is stored.
             known.current.get_or_insert(turn);
@@ -234,7 +231,7 @@ impl State {
 
     /// Ends a turn of which the store did not take something.
     pub(crate) fn finish_again(&mut self, turn: TurnId) {
-        let job = self.outbox.expected(turn, self.jobs.get_mut(&turn));
+        let job = found!(self.jobs.get_mut(turn));
         let Some(job) = job.filter(|job| job.said.last.is_none()) else {
             return;
         };
@@ -247,7 +244,7 @@ impl State {
 
     /// A note of a job was not stored: what is behind it goes on.
     fn note_lost(&mut self, turn: TurnId, token: Token) {
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             let is_it = |out: &Out| matches!(out, Out::Numbered { token: of, .. } if *of == token);
             job.out.retain(|out| !is_it(out));
         }

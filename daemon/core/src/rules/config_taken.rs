@@ -64,9 +64,7 @@ impl State {
 
     /// It takes no new turns, and goes when it has none: another one is started when it is needed.
     fn renew(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         match slot.phase {
             SlotPhase::Ready { .. } | SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } => {
                 // Without a time limit: its turn may take an hour.

@@ -73,7 +73,7 @@ impl State {
             self.unfollow(conn, follow_id, follow.job);
         }
         for turn in gone.pending {
-            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+            if let Some(job) = found!(self.jobs.get_mut(turn)) {
                 job.sender = None;
             }
         }

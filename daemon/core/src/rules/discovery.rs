@@ -143,9 +143,7 @@ impl State {
         if self.peers.awaits_restart(worker) {
             self.restarted(worker, Err(death.why.to_owned()));
         }
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let (agent, is_one_turn) = (slot.agent.clone(), slot.is_one_turn());
         let turns: Vec<TurnId> = slot.turns.iter().copied().collect();
         let lives = self.has_ready_beside(worker, &agent);
@@ -169,7 +167,7 @@ impl State {
                         self.fail(turn, failure.clone());
                         continue;
                     }
-                    if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+                    if let Some(job) = found!(self.jobs.get_mut(turn)) {
                         job.attempt = job.attempt.saturating_sub(1);
                     }
                     self.run_again(turn);
@@ -190,9 +188,7 @@ impl State {
 
     /// The next turn of each session that waits for a process says what it waits for.
     fn note_missing(&mut self, worker: WorkerId, death: &Death<'_>) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
         for turn in self.first_waiting(&sessions) {
             self.note(turn, &notice(death));

@@ -112,9 +112,7 @@ impl State {
 
     /// It did not: whoever waited for it waits for those that live.
     pub(crate) fn leave_extra(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         for session in slot.sessions.clone() {
             self.unbind(worker, session);
         }

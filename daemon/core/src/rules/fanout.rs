@@ -67,7 +67,7 @@ impl State {
         happened: Happened,
     ) {
         let wanted = self.hears(conn, turn);
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let job = found!(self.jobs.get(turn));
         let Some(number) = job.and_then(|job| job.number) else {
             return;
         };

@@ -37,7 +37,7 @@ use crate::worker::{Failure, Json, Outcome, WorkerCommand};
 impl State {
     /// Cancels a job; `None` if its final line is already on its way.
     pub(crate) fn cancel(&mut self, turn: TurnId) -> Option<JobId> {
-        let job = self.outbox.expected(turn, self.jobs.get_mut(&turn))?;
+        let job = found!(self.jobs.get_mut(turn))?;
         let number = job.number?;
         match &mut job.phase {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
@@ -56,9 +56,7 @@ impl State {
 
     /// Tells a running turn's worker to end it, or ends the worker.
     pub(crate) fn tell_to_end(&mut self, turn: TurnId, ending: Ending) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Phase::Running { process } = job.phase else {
             return;
         };
@@ -92,9 +90,7 @@ impl State {
 
     /// A turn has waited too long.
     pub(crate) fn expire(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         match job.phase {
             Phase::Scheduled | Phase::Queued | Phase::Held => {
                 self.end_in_turn(turn, Fate::Expired);
@@ -105,9 +101,7 @@ impl State {
 
     /// Ends a turn whose time to wait is over.
     pub(crate) fn expired(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let waited = span(self.now.mono.saturating_sub(job.accepted_at));
         let error = format!("the turn waited {waited} and its time to wait is over");
         self.fail(turn, Failure::new(Code::Expired, error));
@@ -125,9 +119,7 @@ impl State {
             self.numbered(turn, token, seq);
             request
         });
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let Phase::Marking { process, cancelled } = job.phase else {
             return;
         };
@@ -274,9 +266,7 @@ impl State {
         };
         self.close_questions(turn, by);
         self.steers_too_late(turn);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
             return;
         };
@@ -298,9 +288,7 @@ impl State {
                 _ => slot.tally.ended(took),
             }
         }
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.phase = Phase::Finishing;
         job.said.last = Some(body.clone());
         // In the commit of the end: whoever is told of an end finds it, and none is forgotten by a
@@ -340,14 +328,12 @@ impl State {
         let held = notes.iter().map(|(turn, ..)| *turn).collect();
         let token = self.outbox.commit(Awaiting::Finish { turn, held }, writes);
         for (turn, _, body) in notes {
-            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+            if let Some(job) = found!(self.jobs.get_mut(turn)) {
                 job.phase = Phase::Held;
                 job.out.push_back(Out::Numbered { token, body });
             }
         }
-        let Some(session) = self.sessions.get_mut(&session_id) else {
-            return self.outbox.dangling(session_id);
-        };
+        let session = expected!(self.sessions.get_mut(session_id));
         // One that never began left nothing in the agent's memory.
         session.turns += u64::from(ran);
         // The next one may start now, though the end is not durable yet: the store writes in order.
@@ -373,9 +359,7 @@ impl State {
 
     /// The final line is durable: everybody who can take it gets it now.
     pub(crate) fn finished(&mut self, turn: TurnId, _token: Token, seq: u64) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let (Some(number), Some(body)) = (job.number, job.said.last.clone()) else {
             return;
         };
@@ -426,9 +410,7 @@ impl State {
         let Some(session_id) = self.jobs.get(&turn).map(|job| job.session) else {
             return self.outbox.dangling(turn);
         };
-        let Some(session) = self.sessions.get(&session_id) else {
-            return self.outbox.dangling(session_id);
-        };
+        let session = expected!(self.sessions.get(session_id));
         if !session.named && session.queue.is_empty() {
             // Mostly no second turn follows one that named no session: others get its process.
             if !self.lingers(process.worker, session_id) {
@@ -471,9 +453,7 @@ impl State {
 
     /// A session that nobody named gives up its process at its final line.
     fn give_up(&mut self, session: SessionId, process: Process) {
-        let Some(slot) = self.pool.get_mut(&process.worker) else {
-            return self.outbox.dangling(process.worker);
-        };
+        let slot = expected!(self.pool.get_mut(process.worker));
         let describe = slot.describe;
         if describe.sessions == Sessions::PerTurn {
             return;

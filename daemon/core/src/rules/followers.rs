@@ -30,7 +30,7 @@ pub(crate) enum Reader {
 impl State {
     /// Queues a line of a job behind those before it.
     pub(crate) fn say(&mut self, turn: TurnId, line: &Line) {
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             job.out.push_back(Out::Plain(line.body()));
             self.flow(turn);
         }
@@ -40,9 +40,7 @@ impl State {
     pub(crate) fn say_numbered(&mut self, turn: TurnId, line: &Line) {
         // The text before it is durable when it is.
         self.flush_some_text(turn, usize::MAX);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Some(number) = job.number else { return };
         let of = job.process();
         let body = line.body();
@@ -61,9 +59,7 @@ impl State {
 
     /// The job's text has grown.
     pub(crate) fn say_text(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let position = job.position();
         // Pieces behind which nothing else was said are one: a model says a few characters at a
         // time.
@@ -77,9 +73,7 @@ impl State {
 
     /// A numbered event of a job is committed.
     pub(crate) fn numbered(&mut self, turn: TurnId, token: Token, seq: u64) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         for out in &mut job.out {
             if let Out::Numbered {
                 token: waiting,
@@ -100,9 +94,7 @@ impl State {
     /// Lets everything leave that waits for no commit.
     fn flow(&mut self, turn: TurnId) {
         loop {
-            let Some(job) = self.jobs.get_mut(&turn) else {
-                return self.outbox.dangling(turn);
-            };
+            let job = expected!(self.jobs.get_mut(turn));
             match job.out.front() {
                 None | Some(Out::Numbered { .. }) => return,
                 Some(Out::Committed { .. } | Out::Plain(_) | Out::Text(_)) => {}
@@ -123,9 +115,7 @@ impl State {
     }
 
     fn deliver(&mut self, turn: TurnId, body: &Body, seq: Option<u64>) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         // A copy: a follower that falls behind is changed while the others are told.
         for (conn, follow_id) in job.followers.clone() {
             let Some(follow) = self.follow_mut(conn, follow_id) else {
@@ -151,9 +141,7 @@ impl State {
     }
 
     fn deliver_text(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let Some(number) = job.number else { return };
         let mut readers = Vec::new();
         for (conn, follow_id) in &job.followers {

@@ -87,9 +87,7 @@ impl State {
 
     /// A process said what it takes: the next one of its agent will, too.
     pub(crate) fn has_said(&mut self, slot: WorkerId) {
-        let Some(slot) = self.pool.get(&slot) else {
-            return self.outbox.dangling(slot);
-        };
+        let slot = expected!(self.pool.get(slot));
         let (agent, one_session, turns) = (slot.agent.clone(), slot.one_session, slot.capacity);
         let known = self.pool.reach_of(&agent);
         (known.one_session, known.turns) = (one_session, turns);

@@ -12,9 +12,7 @@ use crate::state::State;
 impl State {
     /// A line about a job.
     pub(crate) fn log_job(&mut self, turn: TurnId, what: What) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let session = self.sessions.get(&job.session);
         let about = About {
             job: job.number,
@@ -42,9 +40,7 @@ impl State {
 
     /// A line about a process.
     pub(crate) fn log_worker(&mut self, worker: WorkerId, what: What) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let mut sessions = slot
             .sessions
             .iter()

@@ -119,9 +119,7 @@ impl State {
         instructions: Option<String>,
         (conn, id): (ConnId, Option<Id>),
     ) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         self.outbox.push(Effect::Tell {
             worker,
             generation: slot.generation,
@@ -146,7 +144,7 @@ impl State {
         };
         let Compacting { conn, id, session } = compacting;
         self.outbox.clear(Timer::Compact(worker));
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+        if let Some(slot) = found!(self.pool.get_mut(worker)) {
             slot.idle_since = self.now.mono;
         }
         self.slot_freed(worker);
@@ -198,9 +196,7 @@ impl State {
         let Some(session) = self.known_session(&set.session, conn, &id, again, facts) else {
             return;
         };
-        let Some(known) = self.sessions.get(&session) else {
-            return self.outbox.dangling(session);
-        };
+        let known = expected!(self.sessions.get(session));
         let open = self.not_closing(session);
         match open.and_then(|()| self.pins_for(known, &set)) {
             Ok(pins) => {

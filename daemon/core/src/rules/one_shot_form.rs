@@ -47,9 +47,7 @@ impl State {
 
     /// The next turn of each session of a process says why it is run in another way.
     fn tell_who_waits(&mut self, worker: WorkerId, why: &str) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
         for turn in self.first_waiting(&sessions) {
             let notice = Notice {

@@ -33,9 +33,7 @@ impl State {
 
     /// A turn said something: it may be more than the store takes.
     pub(crate) fn text_unstored(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let behind = job.said.text_unstored >= TEXT_UNSTORED;
         if let Some(of) = job
             .process()

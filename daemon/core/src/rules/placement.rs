@@ -51,9 +51,7 @@ impl State {
         let Some(process) = self.reserve(turn, worker) else {
             return;
         };
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Some(number) = job.number else { return };
         // Counted with the mark: after a crash a turn found marked has begun, as far as anybody
         // knows.
@@ -80,10 +78,9 @@ impl State {
 
     /// For a send that has just arrived: an idle process that can take it with its acceptance.
     pub(crate) fn place_at_once(&mut self, turn: TurnId) -> Option<Process> {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn))?;
+        let job = found!(self.jobs.get(turn))?;
         let session_id = job.session;
-        let session = self.sessions.get(&session_id);
-        let session = self.outbox.expected(session_id, session)?;
+        let session = found!(self.sessions.get(session_id))?;
         // It is in its session's queue already, and nothing else may be.
         let alone = session.queue.len() == 1 && session.current.is_none() && session.gate.is_none();
         let phase = self.jobs.get(&turn).map(|job| &job.phase);
@@ -122,9 +119,8 @@ impl State {
         turn: TurnId,
         pass: &mut Pass,
     ) -> Placement {
-        let session = self.sessions.get(&session_id);
-        let session = self.outbox.expected(session_id, session);
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let session = found!(self.sessions.get(session_id));
+        let job = found!(self.jobs.get(turn));
         let (Some(session), Some(job)) = (session, job) else {
             return Placement::Wait;
         };
@@ -193,7 +189,7 @@ impl State {
         let any = !own && !per_turn(agent);
         // One that has room for more sessions than wait for it need not be started a second time.
         if any && let Some(worker) = self.unclaimed(agent, &fit) {
-            self.claim(worker, session_id, true);
+            self.claim_coming(worker, session_id, true);
             return Placement::Soon(worker);
         }
         if let Some(until) = self.awaits_first_process(agent, &fit) {
@@ -223,7 +219,7 @@ impl State {
         }
         self.tries_extra(&agent.name);
         let worker = self.add_slot(agent, fit);
-        self.claim(worker, session_id, any);
+        self.claim_coming(worker, session_id, any);
         if per_turn(agent) {
             return Placement::Here(worker);
         }
@@ -257,16 +253,8 @@ impl State {
     }
 
     /// Gives a session a process that comes up; for now, if any other would do as well.
-    fn claim(&mut self, worker: WorkerId, session_id: SessionId, for_now: bool) {
-        let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) else {
-            return;
-        };
-        slot.sessions.insert(session_id);
-        let revision = slot.fit.revision;
-        let session = self.sessions.get_mut(&session_id);
-        if let Some(session) = self.outbox.expected(session_id, session) {
-            session.slot = Some(worker);
-            session.revision = Some(revision);
+    fn claim_coming(&mut self, worker: WorkerId, session_id: SessionId, for_now: bool) {
+        if let Some(session) = self.claim(worker, session_id) {
             session.coming = for_now;
             session.open = false;
         }
@@ -321,8 +309,7 @@ impl State {
     fn place_bound(&mut self, worker: WorkerId, session: SessionId, fit: &Fit) -> Placement {
         let Some(slot) = self.pool.get(&worker) else {
             self.outbox.dangling(worker);
-            let known = self.sessions.get_mut(&session);
-            if let Some(known) = self.outbox.expected(session, known) {
+            if let Some(known) = found!(self.sessions.get_mut(session)) {
                 known.has_left();
             }
             return Placement::Changed;
@@ -331,8 +318,7 @@ impl State {
             let agent = slot.agent.clone();
             if !slot.serves(fit) {
                 // Its pins were changed since: what came of the others says nothing of these.
-                let known = self.sessions.get_mut(&session);
-                if let Some(known) = self.outbox.expected(session, known) {
+                if let Some(known) = found!(self.sessions.get_mut(session)) {
                     known.health = Rare::default();
                 }
             } else if let Some(failure) = self.broken(&agent, session) {
@@ -464,8 +450,7 @@ impl State {
     }
 
     fn broken_session(&mut self, agent: &str, session: SessionId) -> Option<Failure> {
-        let known = self.sessions.get_mut(&session);
-        let session = self.outbox.expected(session, known)?;
+        let session = found!(self.sessions.get_mut(session))?;
         let broken = session.health.other()?.broken(self.now.mono)?;
         Some(broken.failure(&format!("agent `{agent}`")))
     }

@@ -86,9 +86,7 @@ impl State {
     /// There is no process because of what only its turns asked for: they end, and it counts
     /// against nobody.
     fn never_began(&mut self, worker: WorkerId, error: &str, hint: &str) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         let failure = Failure {
             hint: Some(hint.to_owned()),
             ..Failure::new(Code::InvalidRequest, error)
@@ -199,7 +197,7 @@ impl State {
         self.end_turns(worker, &why, tail);
         match then {
             Then::Restart if !self.mode.is_stopping() => {
-                if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+                if let Some(slot) = found!(self.pool.get_mut(worker)) {
                     slot.restarts += 1;
                 }
                 self.counters.restarts += 1;
@@ -258,9 +256,7 @@ impl State {
 
     /// A process died unasked, or never came up.
     pub(crate) fn died(&mut self, worker: WorkerId, death: &Death<'_>) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         let Death { why, tail, .. } = *death;
         let agent = slot.agent.clone();
         let error = if tail.is_empty() {
@@ -289,9 +285,7 @@ impl State {
     /// nothing to do any more.
     pub(crate) fn after_death(&mut self, worker: WorkerId, lived: Duration) {
         let now = self.now.mono;
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let (agent, generation) = (slot.agent.clone(), slot.generation);
         let sessions: Vec<SessionId> = slot.sessions.iter().copied().collect();
         let mut delay = Duration::ZERO;
@@ -315,7 +309,7 @@ impl State {
                 .get(&worker)
                 .and_then(|slot| slot.last_error.clone())
                 .unwrap_or_default();
-            if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+            if let Some(slot) = found!(self.pool.get_mut(worker)) {
                 slot.phase = SlotPhase::Failed;
             }
             for session in &sessions {
@@ -354,7 +348,7 @@ impl State {
         {
             return self.drop_slot(worker);
         }
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+        if let Some(slot) = found!(self.pool.get_mut(worker)) {
             slot.restarts += 1;
             slot.phase = SlotPhase::Backoff;
         }
@@ -402,12 +396,10 @@ impl State {
     /// Ends the turns of a process that is gone, each as its state says.
     pub(crate) fn end_turns(&mut self, worker: WorkerId, why: &str, tail: &str) {
         self.compact_failed(worker, why);
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         let stuck = slot.last_error.clone().filter(|_| slot.phase.is_stopping());
         for turn in std::mem::take(&mut slot.turns) {
-            let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
+            let Some(job) = found!(self.jobs.get(turn)) else {
                 continue;
             };
             let again = job.may_run_again();
@@ -446,7 +438,7 @@ impl State {
     pub(crate) fn wait_afresh(&mut self, turn: TurnId) {
         // By the old time, before that changes.
         self.jobs.waits_no_more(turn);
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             let until = Duration::from_millis(self.now.boot_ms) + DEFAULT_EXPIRES;
             job.expires = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         }
@@ -457,9 +449,7 @@ impl State {
     pub(crate) fn run_again(&mut self, turn: TurnId) {
         self.close_questions(turn, Closed::Exit);
         self.steers_too_late(turn);
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.restart();
         job.phase = Phase::Queued;
         let (session, number, attempt) = (job.session, job.number, job.attempt);
@@ -470,8 +460,7 @@ impl State {
         ] {
             self.outbox.clear(timer);
         }
-        let known = self.sessions.get_mut(&session);
-        if let Some(session) = self.outbox.expected(session, known) {
+        if let Some(session) = found!(self.sessions.get_mut(session)) {
             session.current = None;
             // It keeps its place before those that came after it.
             session.queue.push_front(turn);
@@ -484,12 +473,9 @@ impl State {
 
     /// The sessions of a dead process have no memory in it any more.
     pub(crate) fn close_sessions(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         for session in slot.sessions.clone() {
-            let known = self.sessions.get_mut(&session);
-            if let Some(session) = self.outbox.expected(session, known) {
+            if let Some(session) = found!(self.sessions.get_mut(session)) {
                 session.open = false;
             }
         }
@@ -514,9 +500,7 @@ impl State {
     /// fault, they end with the end of what it printed.
     pub(crate) fn unready(&mut self, worker: WorkerId, why: &str) {
         let pins = self.pins_at_first(worker);
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         slot.last_error = Some(why.to_owned());
         let (agent, sessions) = (slot.agent.clone(), slot.sessions.clone());
         self.log_worker(worker, What::Unresponsive);

@@ -41,7 +41,7 @@ impl State {
             before: jobs.before,
         };
         let limit = jobs.limit.unwrap_or(PAGE);
-        self.look_up(conn, id, Asked::Jobs, Query::JobList { filter, limit });
+        self.look_up(conn, id, Asked::List, Query::JobList { filter, limit });
     }
 
     pub(crate) fn usage(&mut self, conn: ConnId, id: Option<Id>, usage: &Usage) {
@@ -50,7 +50,7 @@ impl State {
             before: usage.before,
             by: usage.by,
         };
-        self.look_up(conn, id, Asked::Usage, query);
+        self.look_up(conn, id, Asked::List, query);
     }
 
     /// The wall clock so many seconds ago.
@@ -94,7 +94,7 @@ impl State {
             before: search.before,
             limit: search.limit.unwrap_or(PAGE),
         };
-        self.look_up(conn, id, Asked::Search, query);
+        self.look_up(conn, id, Asked::List, query);
     }
 
     pub(crate) fn session_history(
@@ -156,7 +156,7 @@ impl State {
         let query = Query::Export {
             after: export.after.unwrap_or(0),
         };
-        self.look_up(conn, id, Asked::Export, query);
+        self.look_up(conn, id, Asked::List, query);
     }
 
     /// Looks something up now, or when the reader has taken what it asked for before: a page is in
@@ -241,7 +241,7 @@ impl State {
 
     fn listed(&self, asked: Asked, loaded: Loaded) -> Result<Line, Rejected> {
         match (asked, loaded) {
-            (Asked::Jobs, Loaded::JobList { jobs, more }) => {
+            (Asked::List, Loaded::JobList { jobs, more }) => {
                 let next = jobs.last().map(|job| job.job).filter(|_| more);
                 let jobs = jobs.into_iter().map(|row| self.as_it_stands(row)).collect();
                 Ok(Line::Jobs {

@@ -34,9 +34,7 @@ enum Unanswered {
 impl State {
     /// A worker asks: the question waits, or is closed at once, the safe way.
     pub(crate) fn asked(&mut self, worker: WorkerId, turn: Option<TurnId>, mut asking: Asking) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let process = Process {
             worker,
             generation: slot.generation,
@@ -125,7 +123,7 @@ impl State {
         (output, waited): (&str, Duration),
     ) {
         let now = self.now.mono;
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             let trace = ToolTrace {
                 tool_call_id: question.to_string(),
                 name: "question".to_owned(),
@@ -204,9 +202,7 @@ impl State {
 
     /// The agent wants no answer any more.
     pub(crate) fn withdrew(&mut self, worker: WorkerId, native: &str) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let process = Process {
             worker,
             generation: slot.generation,
@@ -263,8 +259,7 @@ impl State {
     pub(crate) fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
         let open = self.peers.questions_mut().close(question, by)?;
         self.outbox.clear(Timer::Question(question));
-        let job = self.jobs.get_mut(&open.turn);
-        if let Some(job) = self.outbox.expected(open.turn, job) {
+        if let Some(job) = found!(self.jobs.get_mut(open.turn)) {
             // The agent goes on from here: its silence counts anew.
             job.said.progress_at = self.now.mono;
         }

@@ -73,8 +73,7 @@ impl State {
         for row in recovered.sessions {
             let session = self.adopt_session(row);
             sessions.insert(session);
-            let known = self.sessions.get_mut(&session);
-            if let Some(session) = self.outbox.expected(session, known) {
+            if let Some(session) = found!(self.sessions.get_mut(session)) {
                 // The takeover wrote it as ours, whatever is still running of it.
                 session.leased = true;
                 // One gate for all of them: a daemon may have left a hundred thousand.
@@ -98,11 +97,10 @@ impl State {
                 continue;
             };
             // Nothing of its session starts before it has ended, which may hold what is behind it.
-            let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
+            let Some(job) = found!(self.jobs.get(turn)) else {
                 continue;
             };
-            let session = self.sessions.get_mut(&job.session);
-            if let Some(session) = self.outbox.expected(job.session, session) {
+            if let Some(session) = found!(self.sessions.get_mut(job.session)) {
                 session.current = Some(turn);
             }
             self.end_in_turn(turn, Fate::Failed(Box::new(failure)));
@@ -127,8 +125,7 @@ impl State {
         let gated = self.sessions.iter().filter(|(_, session)| waits(session));
         let gated: Vec<SessionId> = gated.map(|(session, _)| session).collect();
         for id in gated {
-            let session = self.sessions.get_mut(&id);
-            if let Some(session) = self.outbox.expected(id, session)
+            if let Some(session) = found!(self.sessions.get_mut(id))
                 && let Some(gate) = &mut session.gate
             {
                 if !survivors.is_empty() {
@@ -233,9 +230,7 @@ impl State {
     }
 
     fn enqueue_recovered(&mut self, turn: TurnId, session: SessionId, number: JobId) {
-        let Some(session) = self.sessions.get_mut(&session) else {
-            return self.outbox.dangling(session);
-        };
+        let session = expected!(self.sessions.get_mut(session));
         // A send that came meanwhile is younger, and of two dead instances the second may have left
         // an older one.
         let older = |other: &TurnId| {

@@ -37,8 +37,7 @@ impl State {
             // It was only looked at.
             return self.forget_session_if_idle(session);
         }
-        let known = self.sessions.get_mut(&session);
-        if let Some(known) = self.outbox.expected(session, known) {
+        if let Some(known) = found!(self.sessions.get_mut(session)) {
             known.closing = true;
         }
         let to = rename.to;
@@ -91,9 +90,7 @@ impl State {
         self.outbox.clear(Timer::Unused(session));
         let slot = self.sessions.get(&session).and_then(|known| known.slot);
         let Some(worker) = slot else { return };
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         if slot.one_session {
             slot.retiring = true;
             self.stop_slot(worker, StopStage::Ask);

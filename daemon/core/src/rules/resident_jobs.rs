@@ -15,8 +15,7 @@ impl State {
 
     /// A job is in memory from now on, and its session with it.
     pub(crate) fn put_job(&mut self, turn: TurnId, job: Job) {
-        let session = self.sessions.get_mut(&job.session);
-        if let Some(session) = self.outbox.expected(job.session, session) {
+        if let Some(session) = found!(self.sessions.get_mut(job.session)) {
             session.jobs += 1;
         }
         self.jobs.insert(turn, job);
@@ -25,8 +24,7 @@ impl State {
     /// A job leaves memory.
     pub(crate) fn take_job(&mut self, turn: TurnId) -> Option<Box<Job>> {
         let job = self.outbox.expected(turn, self.jobs.remove(turn))?;
-        let session = self.sessions.get_mut(&job.session);
-        if let Some(session) = self.outbox.expected(job.session, session) {
+        if let Some(session) = found!(self.sessions.get_mut(job.session)) {
             session.jobs -= 1;
         }
         Some(job)

@@ -82,7 +82,7 @@ impl State {
 
     /// Something is left in a process that no later turn must get.
     pub(crate) fn spoilt(&mut self, worker: WorkerId, why: &str) {
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker))
+        if let Some(slot) = found!(self.pool.get_mut(worker))
             && !slot.phase.is_stopping()
         {
             slot.last_error = Some(format!("it was replaced: {why}"));

@@ -200,7 +200,7 @@ impl State {
             job.clock
                 .is_some_and(|since| since + allowed(job) <= self.now.mono)
         };
-        let Some(job) = self.outbox.expected(turn, self.jobs.get(&turn)) else {
+        let Some(job) = found!(self.jobs.get(turn)) else {
             return Look::Stands;
         };
         // Its timer may come after the event that would start it.

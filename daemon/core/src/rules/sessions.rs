@@ -140,8 +140,7 @@ impl State {
                 .hint("abort them first: `abort` with `session` and `queued`");
             return self.refuse(conn, id, rejected);
         }
-        let known = self.sessions.get_mut(&session);
-        if let Some(known) = self.outbox.expected(session, known) {
+        if let Some(known) = found!(self.sessions.get_mut(session)) {
             // It takes no turns, and stays in memory, until the store has answered.
             known.closing = true;
         }
@@ -163,8 +162,7 @@ impl State {
 
     /// A session that was to be forgotten, or to get another name, keeps both.
     pub(crate) fn takes_turns_again(&mut self, session: SessionId) {
-        let known = self.sessions.get_mut(&session);
-        if let Some(known) = self.outbox.expected(session, known) {
+        if let Some(known) = found!(self.sessions.get_mut(session)) {
             known.closing = false;
         }
         self.forget_session_if_idle(session);
@@ -259,8 +257,7 @@ impl State {
             Changed::Model { session, pins, .. } => {
                 // It may have left memory: whoever loads it finds them in the store.
                 if let Some(session) = self.sessions.named(&session) {
-                    let known = self.sessions.get_mut(&session);
-                    if let Some(known) = self.outbox.expected(session, known) {
+                    if let Some(known) = found!(self.sessions.get_mut(session)) {
                         known.pins = pins.clone().into();
                         // With the old ones it may have been broken.
                         known.health = Rare::default();
@@ -328,9 +325,7 @@ impl State {
         self.outbox.clear(Timer::Unused(session));
         let slot = self.sessions.remove(session).and_then(|known| known.slot);
         let Some(worker) = slot else { return };
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         slot.lets_go(session);
         if slot.one_session && slot.turns.is_empty() {
             // It serves that session alone, and nobody can name it any more.

@@ -15,9 +15,7 @@ impl State {
     /// starts it.
     pub(crate) fn end_in_turn(&mut self, turn: TurnId, fate: Fate) {
         let is_open = self.jobs.slices().is_open();
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         if job.phase == Phase::Finishing || job.number.is_none() {
             return;
         }
@@ -29,8 +27,7 @@ impl State {
         let session = job.session;
         // It must not expire, too, before its slice comes.
         self.clear_timers(turn);
-        let known = self.sessions.get_mut(&session);
-        if let Some(session) = self.outbox.expected(session, known) {
+        if let Some(session) = found!(self.sessions.get_mut(session)) {
             session.queue.retain(|other| *other != turn);
         }
         self.jobs.slices().push(turn, before, fate);
@@ -55,7 +52,7 @@ impl State {
     pub(crate) fn go_on_ending(&mut self) -> bool {
         let left = self.jobs.slices().left();
         while let Some((turn, before, fate)) = self.jobs.slices().pop() {
-            let job = self.outbox.expected(turn, self.jobs.get_mut(&turn));
+            let job = found!(self.jobs.get_mut(turn));
             if let Some(job) = job.filter(|job| job.said.last.is_none()) {
                 job.phase = before;
                 self.end_of_slice(turn, fate);

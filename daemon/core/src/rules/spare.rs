@@ -18,7 +18,7 @@ use crate::state::State;
 impl State {
     /// A ready process serves a turn: spares are for where its agent is used.
     pub(crate) fn used(&mut self, worker: WorkerId) {
-        let slot = self.outbox.expected(worker, self.pool.get(&worker));
+        let slot = found!(self.pool.get(worker));
         let Some(slot) = slot.filter(|slot| slot.is_ready()) else {
             return;
         };
@@ -115,7 +115,7 @@ impl State {
             self.spare_is_missing_no_more(&agent.name);
             self.tries_extra(&agent.name);
             let worker = self.add_slot(agent, fit);
-            if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+            if let Some(slot) = found!(self.pool.get_mut(worker)) {
                 slot.spare = true;
             }
             self.start(worker);

@@ -44,9 +44,7 @@ impl State {
 
     /// A turn of a process begins or ends.
     pub(crate) fn was_used(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let agent = slot.agent.clone();
         let now = self.now.mono;
         let known = self.settings.agents.get(&agent);
@@ -107,9 +105,7 @@ impl State {
 
     fn count_spare(&mut self, worker: WorkerId) {
         let now = self.now.mono;
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let agent = slot.agent.clone();
         self.pool.spares_of(&agent).died(now);
     }

@@ -156,9 +156,7 @@ impl State {
 
     /// A process died unasked, never came up, or hangs: its slot may go, this is kept.
     pub(crate) fn note_crash(&mut self, worker: WorkerId, why: &str) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let session = slot.held().next();
         let session = session.and_then(|session| self.sessions.get(&session));
         let crash = CrashRow {

@@ -104,7 +104,7 @@ impl State {
 
     /// Tells a turn's agent what it was not told yet: its first byte has gone.
     pub(crate) fn tell_steers(&mut self, turn: TurnId) {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let job = found!(self.jobs.get(turn));
         let Some(process) = job.and_then(|job| job.process()) else {
             return;
         };
@@ -141,7 +141,7 @@ impl State {
         match steering {
             Steering::Taken => {
                 let PendingSteer { turn, job, .. } = pending;
-                let of = self.outbox.expected(turn, self.jobs.get_mut(&turn));
+                let of = found!(self.jobs.get_mut(turn));
                 if let (Told::To(_, text), Some(of)) = (pending.told, of) {
                     of.took(&text);
                     self.note(turn, &Notice::info("steered", text));

@@ -14,9 +14,7 @@ use crate::state::State;
 impl State {
     /// The deadline of a slot's phase has passed.
     pub(crate) fn slot_deadline(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         match slot.phase {
             // Its answer may be in the pipe that isn't read.
             SlotPhase::Probing { .. } | SlotPhase::Recycling { .. } if slot.paused => {
@@ -50,9 +48,7 @@ impl State {
     }
 
     pub(crate) fn end_slot(&mut self, worker: WorkerId, stage: StopStage, then: Then) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         let pid = match slot.phase {
             SlotPhase::Planned | SlotPhase::Backoff | SlotPhase::Failed => {
                 let was_failed = slot.phase == SlotPhase::Failed;
@@ -98,9 +94,7 @@ impl State {
     /// Takes the next rung of the stop ladder.
     pub(crate) fn climb(&mut self, worker: WorkerId, next: StopStage) {
         let at = self.now.mono + RUNG;
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         let SlotPhase::Stopping { stage, .. } = &mut slot.phase else {
             return;
         };
@@ -116,9 +110,7 @@ impl State {
 
     /// No new turns; it goes when the last one ended, or after `RETIRE_WITHIN`.
     pub(crate) fn retire(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         slot.retiring = true;
         if slot.turns.is_empty() {
             self.stop_slot(worker, StopStage::Ask);
@@ -139,9 +131,7 @@ impl State {
 
     /// Replaces a slot's process, at once or when its turns ended.
     pub(crate) fn restart_slot(&mut self, worker: WorkerId, now: bool) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         if now || slot.turns.is_empty() {
             self.end_slot(worker, StopStage::Ask, Then::Restart);
         } else {
@@ -152,9 +142,7 @@ impl State {
 
     /// A turn's worker did not settle: its process must go.
     pub(crate) fn unsettled(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let Phase::Settling { process, ending } = job.phase.clone() else {
             return;
         };

@@ -21,7 +21,7 @@ impl State {
     pub(crate) fn start(&mut self, worker: WorkerId) {
         if !self.spawn_allowed() {
             let again = self.now.mono + Duration::from_millis(100);
-            if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+            if let Some(slot) = found!(self.pool.get_mut(worker)) {
                 slot.phase = SlotPhase::Backoff;
                 self.outbox.set(Timer::Slot(worker), again);
             }
@@ -29,9 +29,7 @@ impl State {
         }
         // Counted at once: many may start with one event.
         self.pool.spawns(self.now.mono);
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         if self.is_per_turn(&slot.agent) {
             // It is one turn, and that is over.
             return self.drop_slot(worker);
@@ -44,9 +42,7 @@ impl State {
         let ready_within = agent.describe.ready_within;
         let revision = agent.revision;
         let now = self.now.mono;
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         slot.fit.revision = revision;
         for session in &slot.sessions {
             if let Some(session) = self.sessions.get_mut(session) {
@@ -77,14 +73,10 @@ impl State {
     /// Spawns the process that is one turn.
     pub(crate) fn spawn_for_turn(&mut self, worker: WorkerId, prompt: Prompt) {
         let now = self.now.mono;
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let (mut spawn, _) = self.spawn_of(slot);
         spawn.prompt = Some(Box::new(prompt));
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         slot.phase = SlotPhase::Ready {
             pid: None,
             since: now,
@@ -130,9 +122,7 @@ impl State {
     /// The worker answered a probe.
     pub(crate) fn worker_ready(&mut self, worker: WorkerId, traits: Traits) {
         let now = self.now.mono;
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         let (pid, since) = match slot.phase {
             SlotPhase::Starting { pid } => (pid, now),
             SlotPhase::Probing { pid, since } => (pid, since),
@@ -145,9 +135,7 @@ impl State {
         self.outbox.clear(Timer::Slot(worker));
         if first {
             self.log_worker(worker, What::Ready);
-            let Some(slot) = self.pool.get_mut(&worker) else {
-                return self.outbox.dangling(worker);
-            };
+            let slot = expected!(self.pool.get_mut(worker));
             // What it doesn't say is as its kind has it, and not as the last one said.
             let alone = slot.describe.sessions != Sessions::Many;
             slot.one_session = traits.one_session.unwrap_or(alone);
@@ -208,9 +196,7 @@ impl State {
 
     /// The process is ready for a new session.
     pub(crate) fn worker_recycled(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         if let SlotPhase::Recycling { pid, since } = slot.phase {
             slot.phase = SlotPhase::Ready { pid, since };
             slot.idle_since = self.now.mono;
@@ -252,11 +238,10 @@ impl State {
 
     /// A session lets its process go.
     pub(crate) fn unbind(&mut self, worker: WorkerId, session: SessionId) {
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+        if let Some(slot) = found!(self.pool.get_mut(worker)) {
             slot.lets_go(session);
         }
-        let known = self.sessions.get_mut(&session);
-        if let Some(session) = self.outbox.expected(session, known)
+        if let Some(session) = found!(self.sessions.get_mut(session))
             && session.slot == Some(worker)
         {
             session.has_left();
@@ -278,8 +263,7 @@ impl State {
             self.outbox.clear(timer);
         }
         for session in slot.sessions {
-            let known = self.sessions.get_mut(&session);
-            if let Some(known) = self.outbox.expected(session, known)
+            if let Some(known) = found!(self.sessions.get_mut(session))
                 && known.slot == Some(worker)
             {
                 known.has_left();

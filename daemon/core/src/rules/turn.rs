@@ -103,9 +103,7 @@ impl State {
 
     /// The agent has not got the session that its process was to reopen.
     fn resume_failed(&mut self, worker: WorkerId) {
-        let Some(slot) = self.pool.get_mut(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get_mut(worker));
         // It may have been closed meanwhile.
         if let Some(session) = slot.resuming.take()
             && let Some(session) = self.sessions.get_mut(&session)
@@ -123,15 +121,13 @@ impl State {
     }
 
     fn strayed(&mut self, worker: WorkerId) {
-        if let Some(slot) = self.outbox.expected(worker, self.pool.get_mut(&worker)) {
+        if let Some(slot) = found!(self.pool.get_mut(worker)) {
             slot.strays += 1;
         }
     }
 
     fn session_named(&mut self, worker: WorkerId, native: &str) {
-        let Some(slot) = self.pool.get(&worker) else {
-            return self.outbox.dangling(worker);
-        };
+        let slot = expected!(self.pool.get(worker));
         let mut sessions = slot.sessions.iter().copied();
         // Of a process of many it isn't known which one is meant: those name it with their turns.
         let (Some(session), None) = (sessions.next(), sessions.next()) else {
@@ -146,8 +142,7 @@ impl State {
     /// Notes the agent's own id of a session, or that it has none any more; returns what is to be
     /// written of it.
     pub(crate) fn renamed(&mut self, session: SessionId, native: Option<&str>) -> Option<Write> {
-        let known = self.sessions.get_mut(&session);
-        let known = self.outbox.expected(session, known)?;
+        let known = found!(self.sessions.get_mut(session))?;
         if known.native.as_deref() == native {
             return None;
         }
@@ -160,7 +155,7 @@ impl State {
     /// An agent of many sessions named the one of a turn: until that is stored, it can't be
     /// reopened, so it doesn't wait for the turn's next commit.
     fn session_of_turn(&mut self, turn: TurnId, native: &str) {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let job = found!(self.jobs.get(turn));
         let session = job.map(|job| job.session);
         if let Some(write) = session.and_then(|session| self.renamed(session, Some(native))) {
             self.outbox.commit(Awaiting::Nothing, vec![write]);
@@ -169,13 +164,10 @@ impl State {
 
     /// The agent has not got the session of a turn: the next one begins it anew, and says so.
     fn session_lost(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.said.context = Some(Context::Lost);
         let session = job.session;
-        let known = self.sessions.get_mut(&session);
-        if let Some(known) = self.outbox.expected(session, known) {
+        if let Some(known) = found!(self.sessions.get_mut(session)) {
             known.open = false;
         }
         if let Some(write) = self.renamed(session, None) {
@@ -207,9 +199,7 @@ impl State {
             // It is told to end, and nobody keeps or hears what it goes on to say.
             return self.check_output(turn);
         }
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Some(number) = job.number else { return };
         match event {
             WorkerEvent::MessageStarted { replaces_last, .. } => {
@@ -281,9 +271,7 @@ impl State {
     }
 
     fn spoke(&mut self, turn: TurnId, kind: TextKind, text: &str, native: bool) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.append(kind, text, native);
         // A commit for each piece would be one for each token.
         if job.flush_due() {
@@ -313,9 +301,7 @@ impl State {
 
     /// The store has this much of a turn's text, or gave it up.
     pub(crate) fn text_stored(&mut self, turn: TurnId, bytes: usize, lost: bool) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         // Its end then writes all of the text, instead of what is missing.
         job.said.text_lost |= lost;
         // Before this answer is taken off: only a turn that had reached the limit has text that
@@ -331,9 +317,7 @@ impl State {
 
     pub(crate) fn flush_some_text(&mut self, turn: TurnId, most: usize) {
         self.outbox.clear(Timer::Flush(turn));
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Some(number) = job.number.filter(|_| job.phase != Phase::Finishing) else {
             return;
         };
@@ -356,9 +340,7 @@ impl State {
         read_only: bool,
     ) {
         let now = self.now.mono;
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.said.bytes = job.said.bytes.saturating_add(input.len() + name.len());
         let (input, truncated) = if input.len() > limits::MAX_TOOL_OUTPUT {
             (
@@ -403,9 +385,7 @@ impl State {
         sandbox: Option<Sandbox>,
     ) {
         let now = self.now.mono;
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         job.said.bytes = job.said.bytes.saturating_add(output.len());
         let (output, truncated) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
         let mut duration_ms = 0;
@@ -439,7 +419,7 @@ impl State {
     }
 
     pub(crate) fn note(&mut self, turn: TurnId, notice: &Notice) {
-        let job = self.outbox.expected(turn, self.jobs.get(&turn));
+        let job = found!(self.jobs.get(turn));
         let Some(number) = job.and_then(|job| job.number) else {
             return;
         };
@@ -455,9 +435,7 @@ impl State {
 
     /// The worker itself says that a turn is over, and how.
     fn turn_ended(&mut self, turn: TurnId, outcome: Outcome) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         let Some(process) = job.process() else { return };
         // An agent that streams nothing gives its text at the end; and what it says last counts, should
         // a piece of what it streamed not have arrived.
@@ -479,8 +457,7 @@ impl State {
             _ => None,
         };
         let wall_ms = self.now.wall_ms;
-        let slot = self.pool.get_mut(&process.worker);
-        if let Some(slot) = self.outbox.expected(process.worker, slot) {
+        if let Some(slot) = found!(self.pool.get_mut(process.worker)) {
             slot.turns.remove(&turn);
             if outcome.result.is_ok() {
                 slot.last_ok_ms = Some(wall_ms);
@@ -509,7 +486,7 @@ impl State {
 
     /// Counts what a turn puts out besides text and tools.
     pub(crate) fn count_output(&mut self, turn: TurnId, bytes: usize) {
-        if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+        if let Some(job) = found!(self.jobs.get_mut(turn)) {
             job.said.bytes = job.said.bytes.saturating_add(bytes + EVENT_BYTES);
         }
         self.check_output(turn);
@@ -528,9 +505,7 @@ impl State {
 
     /// A turn may have made no progress for long.
     pub(crate) fn stalled(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         if !matches!(job.phase, Phase::Running { .. }) {
             return;
         }

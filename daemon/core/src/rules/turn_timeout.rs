@@ -26,9 +26,7 @@ pub(crate) fn allowed(job: &Job) -> Duration {
 impl State {
     /// Nothing but the readiness of its process keeps this turn from running.
     pub(crate) fn clock_runs(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get_mut(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get_mut(turn));
         // From the first time: a process that dies while it starts gives its turn no new time.
         let until = *job.clock.get_or_insert(self.now.mono) + allowed(job);
         self.outbox.set_if_unset(Timer::Running(turn), until);
@@ -39,7 +37,7 @@ impl State {
     pub(crate) fn clock_stops(&mut self, turn: TurnId) {
         if self.jobs.unclock(turn) {
             self.outbox.clear(Timer::Running(turn));
-            if let Some(job) = self.outbox.expected(turn, self.jobs.get_mut(&turn)) {
+            if let Some(job) = found!(self.jobs.get_mut(turn)) {
                 job.clock = None;
             }
         }
@@ -57,9 +55,7 @@ impl State {
 
     /// Ends a turn whose process did not get ready while it had time.
     pub(crate) fn never_ready(&mut self, turn: TurnId) {
-        let Some(job) = self.jobs.get(&turn) else {
-            return self.outbox.dangling(turn);
-        };
+        let job = expected!(self.jobs.get(turn));
         let name = self.agent_of(job.session);
         let kind = self.settings.agents.get(&name).map_or("", |one| one.kind);
         let since = job.clock.unwrap_or(self.now.mono);

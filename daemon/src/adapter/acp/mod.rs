@@ -28,7 +28,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
 
-use super::driver::{Begin, Driver, Out, Wire};
+use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::{Object, shows};
 use super::{Launch, TOO_LONG, ended};
 use choices::{Offer, Setting, Unoffered};
@@ -363,13 +363,7 @@ impl Wire for Acp {
 
     const NAME: &'static str = NAMELESS;
 
-    fn driver(&self) -> &Driver<Self> {
-        &self.driver
-    }
-
-    fn driver_mut(&mut self) -> &mut Driver<Self> {
-        &mut self.driver
-    }
+    has_driver!();
 
     fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         self.record(bytes, out);

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::content;
 use crate::adapter::cut;
-use crate::adapter::driver::{InFlight, Out, TurnState};
+use crate::adapter::driver::{Out, TurnState, in_flight};
 use crate::adapter::object::Object;
 
 /// Tool calls that are followed at once.
@@ -175,15 +175,7 @@ impl FollowedCall {
     }
 }
 
-impl InFlight for Turn {
-    fn state(&self) -> &TurnState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut TurnState {
-        &mut self.state
-    }
-}
+in_flight!(Turn);
 
 impl Turn {
     pub(super) const fn new(turn: TurnId, id: u64, spent: Option<f64>) -> Self {

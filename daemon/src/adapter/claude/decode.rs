@@ -241,17 +241,12 @@ impl Claude {
                 let Some(delta) = event.object("delta") else {
                     return;
                 };
-                let piece = |field| {
-                    delta
-                        .string(field)
-                        .filter(|piece: &String| !piece.is_empty())
-                };
-                out.extend(piece("text").map(|text| WorkerEvent::Text {
+                let (text, thinking) = pieces(&delta);
+                out.extend(text.map(|text| WorkerEvent::Text {
                     turn: name,
                     text,
                     native: true,
                 }));
-                let thinking = piece("thinking");
                 out.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
                 let kind = delta.string("type").unwrap_or_default();
                 if !DELTAS.contains(&kind.as_str()) {
@@ -299,19 +294,14 @@ impl Claude {
             return;
         }
         for block in message.objects("content") {
-            let piece = |field| {
-                block
-                    .string(field)
-                    .filter(|piece: &String| !piece.is_empty())
-            };
-            let name = turn.state.id;
-            out.extend(piece("text").map(|text| WorkerEvent::Text {
-                turn: name,
+            let (text, thinking) = pieces(&block);
+            let turn = turn.state.id;
+            out.extend(text.map(|text| WorkerEvent::Text {
+                turn,
                 text,
                 native: false,
             }));
-            let thinking = piece("thinking");
-            out.extend(thinking.map(|text| WorkerEvent::Thinking { turn: name, text }));
+            out.extend(thinking.map(|text| WorkerEvent::Thinking { turn, text }));
         }
     }
 
@@ -448,6 +438,12 @@ fn summarise(compaction: &mut Compaction, kind: &str, line: &Object<'_>) {
         let message = line.object("message");
         compaction.summary = message.and_then(|message| message.string("content"));
     }
+}
+
+/// What is said and what is thought in a piece of a message.
+fn pieces(of: &Object<'_>) -> (Option<String>, Option<String>) {
+    let piece = |field| of.string(field).filter(|piece: &String| !piece.is_empty());
+    (piece("text"), piece("thinking"))
 }
 
 fn compacted(compaction: Compaction, line: &Object<'_>, out: &mut Out<'_>) {

@@ -28,7 +28,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Stop};
 use serde_json::{Value, json};
 
-use super::driver::{Begin, Driver, Out, Wire};
+use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::shows;
 use super::{Launch, TOO_LONG, ended};
 use questions::PermissionRequests;
@@ -178,7 +178,6 @@ fn effort(level: &str) -> &str {
 }
 
 /// One process's translator.
-#[derive(Debug)]
 pub struct Claude {
     driver: Driver<Self>,
     /// Makes the ids of our messages: the agent drops a message whose id it has in its transcript.
@@ -263,13 +262,7 @@ impl Wire for Claude {
 
     const NAME: &'static str = "Claude Code";
 
-    fn driver(&self) -> &Driver<Self> {
-        &self.driver
-    }
-
-    fn driver_mut(&mut self) -> &mut Driver<Self> {
-        &mut self.driver
-    }
+    has_driver!();
 
     fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         self.said(bytes, out);

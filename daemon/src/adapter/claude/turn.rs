@@ -9,7 +9,7 @@ use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::{Value, json};
 
 use super::cancelled;
-use crate::adapter::driver::{Abort, InFlight, TurnState};
+use crate::adapter::driver::{Abort, TurnState, in_flight};
 use crate::adapter::object::Object;
 
 /// Model calls listed for a turn: more are counted in its usage only.
@@ -48,15 +48,7 @@ pub(in crate::adapter) struct Turn {
     model: Option<String>,
 }
 
-impl InFlight for Turn {
-    fn state(&self) -> &TurnState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut TurnState {
-        &mut self.state
-    }
-}
+in_flight!(Turn);
 
 impl Turn {
     pub(super) fn new(turn: TurnId, id: String) -> Self {

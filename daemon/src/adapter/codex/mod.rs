@@ -28,7 +28,7 @@ use agentd_protocol::line::{Stop, Usage};
 use serde_json::{Value, json};
 
 use super::attached::data_url;
-use super::driver::{Begin, Driver, Out, Wire};
+use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::shows;
 use super::{Launch, TOO_LONG, cut, ended};
 use requests::Requests;
@@ -335,13 +335,7 @@ impl Wire for Codex {
 
     const NAME: &'static str = "codex";
 
-    fn driver(&self) -> &Driver<Self> {
-        &self.driver
-    }
-
-    fn driver_mut(&mut self) -> &mut Driver<Self> {
-        &mut self.driver
-    }
+    has_driver!();
 
     fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         self.message(bytes, out);

@@ -55,7 +55,6 @@ struct Request {
 }
 
 /// Why a request was refused, where that is worth telling.
-#[derive(Debug)]
 pub(super) enum Refused {
     /// Another one is open under the same id: an answer to one would be taken for one to the other,
     /// which nobody saw. Both were declined, and these questions are withdrawn.

@@ -11,7 +11,7 @@ use agentd_protocol::line::{Stop, Usage};
 
 use super::shortened;
 use super::terminals::Ending;
-use crate::adapter::driver::{InFlight, Out, TurnState};
+use crate::adapter::driver::{Out, TurnState, in_flight};
 use crate::adapter::object::Object;
 use crate::adapter::refusal::{Signs, Status};
 
@@ -75,15 +75,7 @@ pub(in crate::adapter) struct Turn {
     usage: Option<Usage>,
 }
 
-impl InFlight for Turn {
-    fn state(&self) -> &TurnState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut TurnState {
-        &mut self.state
-    }
-}
+in_flight!(Turn);
 
 impl Turn {
     pub(super) const fn new(turn: TurnId) -> Self {

@@ -35,13 +35,7 @@ impl Wire for Plain {
 
     const NAME: &'static str = "it";
 
-    fn driver(&self) -> &Driver<Self> {
-        &self.driver
-    }
-
-    fn driver_mut(&mut self) -> &mut Driver<Self> {
-        &mut self.driver
-    }
+    has_driver!();
 
     fn line(&mut self, bytes: &[u8], _out: &mut Out<'_>) {
         match bytes {

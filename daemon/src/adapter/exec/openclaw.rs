@@ -5,7 +5,7 @@
 //! before the object are log. `tests/fixtures/openclaw` has what version 2026.9.6 printed.
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Exit, Failure, Outcome, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::Value;
@@ -18,7 +18,6 @@ use agentd_core::effect::Spawn;
 const MOST: usize = 16 * 1024 * 1024;
 
 /// One process's translator.
-#[derive(Debug)]
 pub struct Openclaw {
     /// For the words about a failure.
     exec: Exec,
@@ -168,14 +167,6 @@ impl Adapter for Openclaw {
         let room = MOST.saturating_sub(self.printed.len()).min(bytes.len());
         self.printed.extend_from_slice(&bytes[..room]);
         self.beyond += bytes.len() - room;
-    }
-
-    fn encode(
-        &mut self,
-        _command: &WorkerCommand,
-        _events: &mut Vec<WorkerEvent>,
-        _write: &mut Vec<u8>,
-    ) {
     }
 
     fn exited(&mut self, exit: Exit, tail: &str, events: &mut Vec<WorkerEvent>) {

@@ -24,7 +24,7 @@ use agentd_protocol::line::{CostStatus, Level, Stop};
 use serde_json::{Value, json};
 
 use super::attached::base64;
-use super::driver::{Begin, Driver, Out, Wire};
+use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::shows;
 use super::{Launch, ended};
 use activity::{Activity, Dialect};
@@ -257,13 +257,7 @@ impl Wire for Pi {
 
     const NAME: &'static str = "pi";
 
-    fn driver(&self) -> &Driver<Self> {
-        &self.driver
-    }
-
-    fn driver_mut(&mut self) -> &mut Driver<Self> {
-        &mut self.driver
-    }
+    has_driver!();
 
     fn line(&mut self, bytes: &[u8], out: &mut Out<'_>) {
         self.record(bytes, out);

@@ -9,7 +9,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::json;
 
-use crate::adapter::driver::{InFlight, TurnState};
+use crate::adapter::driver::{TurnState, in_flight};
 use crate::adapter::object::{Object, content};
 use crate::adapter::refusal::{Signs, Status};
 
@@ -76,15 +76,7 @@ pub(in crate::adapter) struct Turn {
     last: Option<(String, String, String)>,
 }
 
-impl InFlight for Turn {
-    fn state(&self) -> &TurnState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut TurnState {
-        &mut self.state
-    }
-}
+in_flight!(Turn);
 
 impl Turn {
     pub(super) fn new(prompt: &Prompt, id: String) -> Self {

@@ -63,7 +63,6 @@ enum Flow {
     Ended,
 }
 
-#[derive(Debug)]
 pub(super) struct Input {
     decoder: Decoder,
     items: VecDeque<Item>,

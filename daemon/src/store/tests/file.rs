@@ -12,7 +12,7 @@ fn a_newer_store_is_refused_and_left_untouched() {
     drop(db);
     let before = std::fs::read(&path).unwrap();
     let refused = open(dir.path(), daemon("b"), Box::new(dead), Box::new(|_| ()));
-    let error = refused.unwrap_err();
+    let error = refused.err().unwrap();
     assert!(
         matches!(
             error,

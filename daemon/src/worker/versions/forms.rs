@@ -53,7 +53,6 @@ pub(super) const HAS_IT_NOW: &str = "its exec form is run, as its program had no
     the daemon looks again when it is started anew (`agentctl service restart`, else `agentctl stop`)";
 
 /// A process on its way to be ready.
-#[derive(Debug)]
 pub(in crate::worker) struct Unready {
     versions: Arc<Versions>,
     agent: String,

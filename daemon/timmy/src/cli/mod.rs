@@ -82,7 +82,6 @@ enum Exit {
 }
 
 /// Why a command failed.
-#[derive(Debug)]
 struct Failed {
     exit: Exit,
     error: String,

@@ -6,11 +6,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentd_base::alone::Alone;
 use agentd_protocol::limits::MAX_FALLBACKS;
 use agentd_protocol::nearest::nearest;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-use super::file::Alone;
 use super::read::ConfigError;
 use super::{Config, ProviderConfig};
 

@@ -5,9 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentd_base::alone::Alone;
 use agentd_base::env_file::is_variable;
-
-use super::file::Alone;
 
 /// Longest key: a token of a cloud is a few thousand bytes.
 const LONGEST: usize = 16 * 1024;

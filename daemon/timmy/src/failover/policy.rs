@@ -127,7 +127,6 @@ pub(crate) enum Next {
 }
 
 /// The rules, in the middle of one turn.
-#[derive(Debug)]
 pub(crate) struct Policy {
     entries: Vec<Entry>,
     repeated: Vec<usize>,

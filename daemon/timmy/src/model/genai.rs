@@ -16,9 +16,10 @@ mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentd_base::shared::lock;
 use futures_util::Stream;
 use genai::chat::{ChatOptions, ChatStream, ChatStreamEvent};
 use tokio::sync::mpsc;
@@ -124,10 +125,6 @@ impl HttpModels {
 fn watched(options: ChatOptions, frames: &Arc<Mutex<Frames>>) -> ChatOptions {
     let frames = Arc::clone(frames);
     options.with_raw_frame_fn(move |_, frame| lock(&frames).read(frame.event, frame.data))
-}
-
-fn lock(frames: &Mutex<Frames>) -> MutexGuard<'_, Frames> {
-    frames.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An answer on its way.

@@ -17,7 +17,6 @@ pub(crate) const MOONSHOT_URL: &str = "https://api.moonshot.ai/v1";
 const NEAR: usize = 3;
 
 /// A provider that needs no configuration but a key.
-#[derive(Debug)]
 pub(crate) struct BuiltInProvider {
     /// Its name.
     pub(crate) id: &'static str,

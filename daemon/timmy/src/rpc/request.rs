@@ -18,9 +18,7 @@ use crate::send::{Conversation, Messages, ModelSelection, SendRequest};
 #[derive(Deserialize)]
 struct TowardsWorkers {
     /// The session as it was announced.
-    #[serde(default)]
     native: Option<String>,
-    #[serde(default)]
     fallback_chain: Option<Vec<String>>,
 }
 

@@ -19,7 +19,6 @@ use store::{Kept, StoreError};
 use crate::tool::anchor::Led;
 
 /// A session that is open here, and nowhere else.
-#[derive(Debug)]
 pub(crate) struct Session {
     /// Where it is kept; one that isn't ends with its process.
     kept: Option<Kept>,

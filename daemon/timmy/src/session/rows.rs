@@ -61,7 +61,6 @@ const VERSION_2: &str = "ALTER TABLE sessions ADD COLUMN led TEXT;";
 const SET_BACK: i64 = 60_000;
 
 /// A session as it is found.
-#[derive(Debug)]
 pub(super) struct StoredSession {
     pub(super) id: i64,
     pub(super) native: String,
@@ -98,7 +97,7 @@ pub(super) fn create(
             basis.system,
             written(&basis.led)
         ],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| row.try_into(),
     )
 }
 
@@ -237,7 +236,7 @@ pub(super) fn old(
     )?;
     let rows = statement.query_map(
         params![number(before), number(bytes), number(most as u64)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| row.try_into(),
     )?;
     rows.collect()
 }

@@ -12,7 +12,6 @@ use crate::model::{Boxed, ToolSpec};
 use crate::tool::{Surroundings, Tool, ToolOutcome};
 
 /// Reads one of the user's skills.
-#[derive(Debug)]
 pub(crate) struct ReadSkill {
     own: PathBuf,
 }
@@ -51,19 +50,18 @@ impl Tool for ReadSkill {
         &'a self,
         arguments: &'a Map<String, Value>,
         _around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
         let name = arguments.get("name").and_then(Value::as_str);
         let (own, name) = (self.own.clone(), name.map(str::to_owned));
         Box::pin(async move {
             let read = tokio::task::spawn_blocking(move || read(&own, name.as_deref()));
-            read.await.unwrap_or_else(|why| {
-                ToolOutcome::failed(format!("the skill can't be read: {why}"))
-            })
+            read.await
+                .unwrap_or_else(|why| Err(format!("the skill can't be read: {why}")))
         })
     }
 }
 
-fn read(own: &Path, name: Option<&str>) -> ToolOutcome {
+fn read(own: &Path, name: Option<&str>) -> Result<ToolOutcome, String> {
     let skills = context::skills(own);
     // Looked up in the list, so that a name is never a path.
     let Some(skill) = skills
@@ -71,19 +69,19 @@ fn read(own: &Path, name: Option<&str>) -> ToolOutcome {
         .find(|skill| Some(skill.name.as_str()) == name)
     else {
         let known: Vec<&str> = skills.iter().map(|skill| skill.name.as_str()).collect();
-        return ToolOutcome::failed(format!(
+        return Err(format!(
             "there is no skill {name:?}; there are: {}",
             known.join(", ")
         ));
     };
     match files::own(&skill.file, MOST_TEXT) {
-        Ok(found) => ToolOutcome {
+        Ok(found) => Ok(ToolOutcome {
             ok: true,
             output: found.text,
             truncated: found.cut,
             sandbox: None,
-        },
-        Err(why) => ToolOutcome::failed(format!("`{}` can't be read: {why}", skill.file.display())),
+        }),
+        Err(why) => Err(format!("`{}` can't be read: {why}", skill.file.display())),
     }
 }
 
@@ -100,13 +98,10 @@ mod tests {
         std::fs::write(skill.join("SKILL.md"), "Steps.").unwrap();
         std::fs::write(dir.path().join("secret"), "key").unwrap();
         assert!(ReadSkill::new(dir.path()).is_some());
-        assert_eq!(read(dir.path(), Some("release")).output, "Steps.");
+        assert_eq!(read(dir.path(), Some("release")).unwrap().output, "Steps.");
         for name in [None, Some(""), Some("../secret"), Some("release/SKILL.md")] {
-            let outcome = read(dir.path(), name);
-            assert!(
-                !outcome.ok && outcome.output.contains("release"),
-                "{name:?}"
-            );
+            let refused = read(dir.path(), name).unwrap_err();
+            assert!(refused.contains("release"), "{name:?}");
         }
     }
 }

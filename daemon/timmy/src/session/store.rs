@@ -70,7 +70,6 @@ pub(crate) struct Store {
 }
 
 /// Where an open session is kept.
-#[derive(Debug)]
 pub(crate) struct Kept {
     store: Arc<Store>,
     native: String,
@@ -112,13 +111,13 @@ impl Store {
         let text = vec![written(&first)];
         let own = basis.clone();
         let (native, open) = self
-            .run(move |conn| {
+            .run(move |conn, failed| {
                 let now = wall_ms();
                 let made = rows::create(conn, name.as_deref(), &own, now);
-                let (id, native) = made.map_err(|why| failed(&directory, &why))?;
+                let (id, native) = made.map_err(failed)?;
                 let open = lock(&locks, &directory, id)?;
                 // In the same transaction as the row: a session without a word is never seen.
-                rows::append(conn, id, 0, &text, now).map_err(|why| failed(&directory, &why))?;
+                rows::append(conn, id, 0, &text, now).map_err(failed)?;
                 Ok((native, open))
             })
             .await?;
@@ -145,8 +144,7 @@ impl Store {
     ) -> Result<Option<Session>, StoreError> {
         let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
         let found = self
-            .run(move |conn| {
-                let failed = |why: rusqlite::Error| failed(&directory, &why);
+            .run(move |conn, failed| {
                 let Some(found) = rows::find(conn, &which).map_err(failed)? else {
                     return Ok(None);
                 };
@@ -172,8 +170,7 @@ impl Store {
     /// # Errors
     /// It can't be read.
     pub(crate) async fn cooldowns(&self) -> Result<Vec<Cooldown>, StoreError> {
-        let directory = self.directory.clone();
-        self.run(move |conn| rows::cooldowns(conn).map_err(|why| failed(&directory, &why)))
+        self.run(|conn, failed| rows::cooldowns(conn).map_err(failed))
             .await
     }
 
@@ -182,8 +179,7 @@ impl Store {
     /// # Errors
     /// It can't be written.
     pub(crate) async fn cool(&self, cooldown: Cooldown) -> Result<(), StoreError> {
-        let directory = self.directory.clone();
-        self.run(move |conn| rows::cool(conn, &cooldown).map_err(|why| failed(&directory, &why)))
+        self.run(move |conn, failed| rows::cool(conn, &cooldown).map_err(failed))
             .await
     }
 
@@ -198,11 +194,8 @@ impl Store {
         model: String,
         asked: u64,
     ) -> Result<(), StoreError> {
-        let directory = self.directory.clone();
-        self.run(move |conn| {
-            rows::warm(conn, &provider, &model, asked).map_err(|why| failed(&directory, &why))
-        })
-        .await
+        self.run(move |conn, failed| rows::warm(conn, &provider, &model, asked).map_err(failed))
+            .await
     }
 
     /// Is there nothing to forget? Where nothing was kept, nothing is looked for either.
@@ -231,8 +224,7 @@ impl Store {
         let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
         let before = now.saturating_sub(u64::try_from(unused.as_millis()).unwrap_or(u64::MAX));
         let gone = self
-            .run(move |conn| {
-                let failed = |why: rusqlite::Error| failed(&directory, &why);
+            .run(move |conn, failed| {
                 let mut gone = Vec::new();
                 for (id, native) in
                     rows::old(conn, before, bytes, FORGOTTEN_AT_ONCE).map_err(failed)?
@@ -257,13 +249,14 @@ impl Store {
     /// Runs something on the file's thread; when this returns it is committed.
     async fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        job: impl FnOnce(&Connection, Failing<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
+        let directory = self.directory.clone();
         let work: StoreTask = Box::new(move |conn| {
             // Without the file every job is told so, and none is left waiting.
             let done = match conn {
-                Ok(conn) => apart(conn, job),
+                Ok(conn) => apart(conn, &|why| failed(&directory, &why), job),
                 Err(why) => Err(why.clone()),
             };
             Box::new(move |committed| {
@@ -292,16 +285,16 @@ impl Kept {
     /// Nothing was added.
     pub(crate) async fn append(&self, at: u64, messages: &[Message]) -> Result<(), StoreError> {
         let messages: Vec<String> = messages.iter().map(written).collect();
-        let (id, directory) = (self.open.id(), self.store.directory.clone());
+        let id = self.open.id();
         self.store
-            .run(move |conn| {
+            .run(move |conn, failed| {
                 rows::append(conn, id, at, &messages, wall_ms()).map_err(|why| match why {
                     // Forgotten, or of another one's hand.
                     rusqlite::Error::QueryReturnedNoRows => StoreError::Changed,
                     why if why.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                         StoreError::Changed
                     }
-                    why => failed(&directory, &why),
+                    why => failed(why),
                 })
             })
             .await
@@ -313,9 +306,8 @@ impl Kept {
     /// It isn't noted.
     pub(crate) async fn remember(&self, led: &Led) -> Result<(), StoreError> {
         let (id, led) = (self.open.id(), led.clone());
-        let directory = self.store.directory.clone();
         self.store
-            .run(move |conn| rows::remember(conn, id, &led).map_err(|why| failed(&directory, &why)))
+            .run(move |conn, failed| rows::remember(conn, id, &led).map_err(failed))
             .await
     }
 
@@ -325,11 +317,8 @@ impl Kept {
     /// Nothing was changed.
     pub(crate) async fn compact(&self, summary: &str, first: u64) -> Result<(), StoreError> {
         let (id, summary) = (self.open.id(), summary.to_owned());
-        let directory = self.store.directory.clone();
         self.store
-            .run(move |conn| {
-                rows::compact(conn, id, &summary, first).map_err(|why| failed(&directory, &why))
-            })
+            .run(move |conn, failed| rows::compact(conn, id, &summary, first).map_err(failed))
             .await
     }
 }
@@ -347,14 +336,17 @@ pub(super) fn failed(directory: &Path, why: &rusqlite::Error) -> StoreError {
     }
 }
 
+/// What becomes of an error of SQLite.
+type Failing<'a> = &'a dyn Fn(rusqlite::Error) -> StoreError;
+
 /// One job within a transaction of several: it fails alone.
 fn apart<T>(
     conn: &Connection,
-    job: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    failed: Failing<'_>,
+    job: impl FnOnce(&Connection, Failing<'_>) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let sqlite = |why: rusqlite::Error| failed(Path::new(""), &why);
-    conn.execute_batch("SAVEPOINT job").map_err(sqlite)?;
-    let done = job(conn);
+    conn.execute_batch("SAVEPOINT job").map_err(failed)?;
+    let done = job(conn, failed);
     let end = if done.is_ok() {
         "RELEASE job"
     } else {
@@ -362,7 +354,7 @@ fn apart<T>(
         // "Savepoints").
         "ROLLBACK TO job; RELEASE job"
     };
-    conn.execute_batch(end).map_err(sqlite)?;
+    conn.execute_batch(end).map_err(failed)?;
     done
 }
 

@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use agentd_base::shared::lock;
 use cap_std::fs::Dir;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -220,10 +221,6 @@ pub(crate) fn settle(path: &Path) -> io::Result<PathBuf> {
         }
         settled => settled,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

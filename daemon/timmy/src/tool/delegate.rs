@@ -4,9 +4,10 @@
 //! go on when this process dies. Must not know models.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentd_base::shared::lock;
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Attended, Client, Options};
 use agentd_client::fallback::Fallback;
@@ -52,10 +53,6 @@ struct Delegate(HandedIn);
 
 /// Gets results.
 struct Collect(HandedIn);
-
-fn lock(jobs: &HandedIn) -> MutexGuard<'_, BTreeSet<JobId>> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -137,16 +134,8 @@ impl Tool for Delegate {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        Box::pin(async move {
-            let tasks: Tasks = match read(arguments) {
-                Ok(tasks) => tasks,
-                Err(why) => return ToolOutcome::failed(why),
-            };
-            delegate(tasks, &self.0, around)
-                .await
-                .unwrap_or_else(ToolOutcome::failed)
-        })
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
+        Box::pin(async move { delegate(read(arguments)?, &self.0, around).await })
     }
 }
 
@@ -177,12 +166,9 @@ impl Tool for Collect {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
         Box::pin(async move {
-            let asked: Jobs = match read(arguments) {
-                Ok(asked) => asked,
-                Err(why) => return ToolOutcome::failed(why),
-            };
+            let asked: Jobs = read(arguments)?;
             let work = async {
                 let mut client = connect().await?;
                 let within = seconds(asked.timeout)?;
@@ -198,8 +184,8 @@ impl Tool for Collect {
             };
             tokio::select! {
                 biased;
-                () = around.cancel.cancelled() => ToolOutcome::failed("the turn was cancelled".to_owned()),
-                collected = work => collected.unwrap_or_else(ToolOutcome::failed),
+                () = around.cancel.cancelled() => Err("the turn was cancelled".to_owned()),
+                collected = work => collected,
             }
         })
     }

@@ -50,12 +50,12 @@ pub(crate) trait Tool: Send + Sync {
     /// Does a call change nothing? Such calls of one reply run at the same time.
     fn is_read_only(&self) -> bool;
 
-    /// Does it. Must end soon after `around.cancel`, and leave no process behind.
+    /// Does it, or says why not. Must end soon after `around.cancel`, and leave no process behind.
     fn run<'a>(
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome>;
+    ) -> Boxed<'a, Result<ToolOutcome, String>>;
 }
 
 /// Where a call happens.

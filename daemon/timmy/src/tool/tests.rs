@@ -113,7 +113,8 @@ impl AllowedPath {
         arguments: Value,
     ) -> ToolOutcome {
         let tool = tools.iter().find(|tool| tool.spec().name == name).unwrap();
-        tool.run(arguments.as_object().unwrap(), &self.around).await
+        let done = tool.run(arguments.as_object().unwrap(), &self.around).await;
+        done.unwrap_or_else(ToolOutcome::failed)
     }
 }
 

@@ -51,7 +51,6 @@ impl ModelSaid {
 }
 
 /// A request that came to nothing.
-#[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) class: Class,
     pub(super) text: String,

@@ -31,7 +31,6 @@ pub(crate) enum Unwelcome {
 }
 
 /// The steers that wait; none when the turn takes no more.
-#[derive(Debug)]
 pub(crate) struct Inbox(Mutex<Option<Vec<PendingSteer>>>);
 
 impl Default for Inbox {

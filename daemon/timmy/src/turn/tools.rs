@@ -256,7 +256,7 @@ async fn run(
             // Its output first: `tool_end` closes the call, and nothing may follow it.
             biased;
             Some(piece) = pieces.recv() => told.say(piece).await,
-            outcome = &mut running => break outcome,
+            outcome = &mut running => break outcome.unwrap_or_else(ToolOutcome::failed),
             () = &mut late => break ToolOutcome::failed(UNKNOWN.to_owned()),
         }
     };

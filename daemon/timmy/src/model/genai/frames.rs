@@ -24,7 +24,6 @@ const CHAT_FIELDS: &[&str] = &[
 ];
 
 /// What was seen in the frames of one answer.
-#[derive(Debug)]
 pub(super) struct Frames {
     wire: Wire,
     bytes: usize,

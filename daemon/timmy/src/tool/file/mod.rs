@@ -102,8 +102,8 @@ impl<W: Wants> Tool for FileTool<W> {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        let done = async move {
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
+        Box::pin(async move {
             let wanted = W::parse(arguments)?;
             let (rules, texts) = (&self.rules, wanted.texts());
             let place = places::find(rules, around, wanted.path(), W::ACCESS, &texts).await?;
@@ -117,8 +117,7 @@ impl<W: Wants> Tool for FileTool<W> {
             working
                 .await
                 .map_err(|error| format!("this tool broke: {error}"))?
-        };
-        Box::pin(async move { done.await.unwrap_or_else(ToolOutcome::failed) })
+        })
     }
 }
 

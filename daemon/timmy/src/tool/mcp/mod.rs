@@ -223,7 +223,7 @@ impl Tool for McpTool {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
         Box::pin(async move {
             if !self.read_only {
                 // The server's name is of the configuration; the tool's is its own word.
@@ -232,18 +232,16 @@ impl Tool for McpTool {
                     "its arguments",
                     &Value::Object(arguments.clone()).to_string(),
                 );
-                if let Err(no) = around.ask(&question).await {
-                    return ToolOutcome::failed(no);
-                }
+                around.ask(&question).await?;
             }
             let called = self.server.call(&self.native, arguments, &around.cancel);
             match called.await {
                 Called::Answered { ok, text } => {
                     let mut output = Output::new(&around.spill, &around.call);
                     output.push(text.as_bytes());
-                    ToolOutcome::shown(ok, output.shown())
+                    Ok(ToolOutcome::shown(ok, output.shown()))
                 }
-                Called::Failed(why) => ToolOutcome::failed(why),
+                Called::Failed(why) => Err(why),
             }
         })
     }

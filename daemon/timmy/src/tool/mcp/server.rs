@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use agentd_base::shared::lock;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use process_wrap::tokio::{CommandWrap, ProcessGroup};
@@ -323,10 +324,6 @@ async fn keep(mut errors: ChildStderr, tail: &Mutex<VecDeque<u8>>) {
         let over = tail.len().saturating_sub(TAIL);
         tail.drain(..over);
     }
-}
-
-fn lock(tail: &Mutex<VecDeque<u8>>) -> MutexGuard<'_, VecDeque<u8>> {
-    tail.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An answer as text; what is no text is named.

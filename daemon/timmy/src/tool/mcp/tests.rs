@@ -83,12 +83,18 @@ read -r line"#;
     };
     assert_eq!(said.spec().name, "mcp__s__say");
     assert!(!said.is_read_only());
-    let refused = said.run(&Map::new(), &around(denied())).await;
+    let refused = said
+        .run(&Map::new(), &around(denied()))
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert!(
         !refused.ok && refused.output.contains("nobody is there"),
         "{refused:?}"
     );
-    let answered = said.run(&Map::new(), &around(Approval::Granted)).await;
+    let answered = said
+        .run(&Map::new(), &around(Approval::Granted))
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert_eq!(
         answered,
         ToolOutcome::done("hi\n[an image, image/png, not shown]".to_owned())
@@ -104,7 +110,10 @@ read -r line"#;
     let mut config = shell(&json!([tool("say")]), answer);
     config.read_only = vec!["say".to_owned()];
     let offered = one(config).offered().await;
-    let answered = offered.tools[0].run(&Map::new(), &around(denied())).await;
+    let answered = offered.tools[0]
+        .run(&Map::new(), &around(denied()))
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert!(offered.tools[0].is_read_only());
     assert_eq!(answered, ToolOutcome::failed(r#"{"n":1}"#.to_owned()));
 }
@@ -151,7 +160,8 @@ async fn mcp_call_that_hangs_ends_with_its_time() {
     let offered = servers.offered().await;
     let late = offered.tools[0]
         .run(&Map::new(), &around(Approval::Granted))
-        .await;
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert!(
         !late.ok && late.output.contains("did not answer within 2 s"),
         "{late:?}"
@@ -159,14 +169,21 @@ async fn mcp_call_that_hangs_ends_with_its_time() {
     // Before anybody was asked.
     let cancelled = around(Approval::Granted);
     cancelled.cancel.cancel();
-    let cancelled = offered.tools[0].run(&Map::new(), &cancelled).await;
+    let cancelled = offered.tools[0]
+        .run(&Map::new(), &cancelled)
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert!(cancelled.output.starts_with("cancelled"), "{cancelled:?}");
     // While the server is busy with it.
     let around = around(Approval::Granted);
     let cancel = around.cancel.clone();
     let tool = Arc::clone(&offered.tools[0]);
     let mut running = tokio::task::JoinSet::new();
-    running.spawn(async move { tool.run(&Map::new(), &around).await });
+    running.spawn(async move {
+        tool.run(&Map::new(), &around)
+            .await
+            .unwrap_or_else(ToolOutcome::failed)
+    });
     tokio::task::yield_now().await;
     cancel.cancel();
     let cancelled = running.join_next().await.unwrap().unwrap();
@@ -185,7 +202,8 @@ async fn mcp_server_that_dies_is_started_again() {
     let offered = servers.offered().await;
     let dead = offered.tools[0]
         .run(&Map::new(), &around(Approval::Granted))
-        .await;
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert!(!dead.ok && dead.output.contains("has ended"), "{dead:?}");
     assert!(
         dead.output.ends_with("its last words: out of luck"),
@@ -195,7 +213,8 @@ async fn mcp_server_that_dies_is_started_again() {
     assert_eq!((again.tools.len(), again.problems.len()), (1, 0));
     let dead = again.tools[0]
         .run(&Map::new(), &around(Approval::Granted))
-        .await;
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert!(!dead.ok && dead.output.contains("has ended"), "{dead:?}");
 }
 
@@ -234,7 +253,8 @@ read -r line"#;
     let offered = servers.offered().await;
     let seen = offered.tools[0]
         .run(&Map::new(), &around(Approval::Granted))
-        .await;
+        .await
+        .unwrap_or_else(ToolOutcome::failed);
     assert_eq!(seen.output, "0:yes");
 }
 

@@ -103,11 +103,8 @@ impl Tool for Bash {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        Box::pin(async move {
-            let outcome = self.try_run(arguments, around).await;
-            outcome.unwrap_or_else(ToolOutcome::failed)
-        })
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
+        Box::pin(self.try_run(arguments, around))
     }
 }
 

@@ -69,11 +69,8 @@ impl Tool for Fetch {
         &'a self,
         arguments: &'a Map<String, Value>,
         around: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
-        Box::pin(async move {
-            let outcome = self.fetched(arguments, around).await;
-            outcome.unwrap_or_else(ToolOutcome::failed)
-        })
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
+        Box::pin(self.fetched(arguments, around))
     }
 }
 

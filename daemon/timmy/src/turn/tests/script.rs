@@ -284,7 +284,7 @@ impl Tool for Scriptable {
         &'a self,
         arguments: &'a Map<String, Value>,
         context: &'a Surroundings,
-    ) -> Boxed<'a, ToolOutcome> {
+    ) -> Boxed<'a, Result<ToolOutcome, String>> {
         Box::pin(async move {
             let text = serde_json::to_string(arguments).unwrap();
             let note = |what: &str| self.ran.lock().unwrap().push(format!("{what}{text}"));
@@ -295,14 +295,14 @@ impl Tool for Scriptable {
                 }
                 "ask" => {
                     return match context.asker.approve("title", "detail").await {
-                        Approval::Granted => ToolOutcome::done("granted".to_owned()),
-                        Approval::Denied(why) => ToolOutcome::failed(why),
+                        Approval::Granted => Ok(ToolOutcome::done("granted".to_owned())),
+                        Approval::Denied(why) => Err(why),
                     };
                 }
                 "stubborn" => std::future::pending().await,
                 "patient" => {
                     context.cancel.cancelled().await;
-                    return ToolOutcome::failed("stopped".to_owned());
+                    return Err("stopped".to_owned());
                 }
                 "panic" => panic!("a tool panics"),
                 "noisy" => {
@@ -313,7 +313,7 @@ impl Tool for Scriptable {
                 _ => {}
             }
             note(self.name);
-            ToolOutcome::done(format!("{} done", self.name))
+            Ok(ToolOutcome::done(format!("{} done", self.name)))
         })
     }
 }

@@ -1,6 +1,6 @@
-//! How the user's files are changed: one at a time, all or nothing, links and modes kept.
+//! How the user's files are changed: by one program at a time, all or nothing, links and modes kept.
 //!
-//! Owns the lock, which is the directory's, so that the daemon's own program waits for it, too.
+//! Owns the lock, which is the directory's, so that whoever changes another file there waits, too.
 //! Must not know what is in the files.
 
 use std::fs::{self, File};
@@ -8,12 +8,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use agentd_base::replace::{PRIVATE, replace};
-use agentd_base::settings;
+use crate::replace::{PRIVATE, replace};
+use crate::settings;
 
 /// A file that nobody else changes until this is dropped.
 #[derive(Debug)]
-pub(super) struct Alone {
+pub struct Alone {
     target: PathBuf,
     _directory: File,
 }
@@ -23,7 +23,7 @@ impl Alone {
     ///
     /// # Errors
     /// It is no file, or the system says no.
-    pub(super) fn with(file: &Path) -> io::Result<Self> {
+    pub fn with(file: &Path) -> io::Result<Self> {
         let target = target(file)?;
         let dir = target.parent().unwrap_or(Path::new("/"));
         fs::DirBuilder::new()
@@ -40,12 +40,18 @@ impl Alone {
     }
 
     /// What is in the file; nothing when it isn't there.
-    pub(super) fn read(&self) -> io::Result<String> {
+    ///
+    /// # Errors
+    /// As for [`settings::read`].
+    pub fn read(&self) -> io::Result<String> {
         settings::read(&self.target)
     }
 
     /// The file's mode, where there is one.
-    pub(super) fn mode(&self) -> io::Result<Option<u32>> {
+    ///
+    /// # Errors
+    /// The system says no.
+    pub fn mode(&self) -> io::Result<Option<u32>> {
         match fs::metadata(&self.target) {
             Ok(found) => Ok(Some(found.mode() & 0o777)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -55,7 +61,10 @@ impl Alone {
 
     /// Writes the file anew: a reader, and a power cut, find the old text or the new one. What is
     /// there keeps its mode, what is new is private from its first byte on.
-    pub(super) fn replace(&self, text: &str) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// As for [`replace`].
+    pub fn replace(&self, text: &str) -> io::Result<()> {
         let mode = self.mode()?.unwrap_or(PRIVATE);
         replace(&self.target, text.as_bytes(), mode)
     }
@@ -63,8 +72,7 @@ impl Alone {
 
 /// The file itself: it may be a link into a collection of such files, which is to stay one.
 fn target(file: &Path) -> io::Result<PathBuf> {
-    let not_a_file =
-        |what: &str| io::Error::other(format!("`{}` is {what}, expected a file", file.display()));
+    let not_a_file = |what: &str| io::Error::other(format!("it is {what}, expected a file"));
     match fs::symlink_metadata(file) {
         Ok(found) if found.is_symlink() => match fs::canonicalize(file) {
             // Replaced is what the link leads to: a rename onto the link would put a file in its
