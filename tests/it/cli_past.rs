@@ -345,6 +345,12 @@ fn past_job_that_waits_needs_the_daemon() {
     let shown = said(&waiting);
     assert!(shown.contains("j2") && shown.contains("j3"), "{waiting:?}");
     assert!(waiting.stderr.contains("`agentctl start`"), "{waiting:?}");
+    for job in ["j2", "j3"] {
+        let shown = place.agentctl(&["jobs", job]);
+        let text = said(&shown);
+        assert!(text.contains("go on     agentctl start\n"), "{text}");
+        assert!(!text.contains("agentctl attach"), "{text}");
+    }
 }
 
 #[test]

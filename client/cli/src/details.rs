@@ -18,7 +18,7 @@ use super::rows;
 use super::value::{now_ms, relative, took};
 use super::{ask, render, wording};
 use agentd_client::asked::RequestError;
-use agentd_client::client::Client;
+use agentd_client::client::{Client, Server};
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::wrapped;
 
@@ -34,6 +34,8 @@ struct JobFacts {
     prompt: Option<String>,
     last: Option<Value>,
     session: Kept,
+    /// Only what is stored was read: no daemon runs anything.
+    is_past: bool,
 }
 
 pub(super) async fn job(client: &mut Client, job: JobId, json: bool) -> io::Result<Exit> {
@@ -82,6 +84,7 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
         prompt,
         last,
         session,
+        is_past: matches!(client.server(), Server::OneShot(_)),
     }))
 }
 
@@ -128,6 +131,7 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         prompt,
         last,
         session,
+        is_past,
     } = facts;
     let field = |name: &str| last.as_ref().and_then(|last| last.get(name));
     let word = |name: &str| field(name).and_then(Value::as_str);
@@ -190,6 +194,13 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     }
     if let Some(answer) = word("text").filter(|text| !text.trim().is_empty()) {
         shown.beginning("answer", answer);
+    }
+    if *is_past && row.finished_at.is_none() {
+        let said =
+            "no daemon is there for it: the next one runs it, or says that it was interrupted";
+        shown.add("note", said);
+        shown.add("go on", "agentctl start");
+        return shown.text;
     }
     for go_on in go_on(row, *session) {
         shown.add("go on", &go_on);
@@ -293,6 +304,7 @@ mod tests {
             prompt: Some("1\n2\n3\n4\n5\n6\n7".to_owned()),
             last: Some(serde_json::from_str(last).unwrap()),
             session: Kept::Open,
+            is_past: false,
         };
         let now = agentd_protocol::request::unix_ms("2026-11-21T19:00:00Z").unwrap();
         assert_eq!(
@@ -324,6 +336,7 @@ go on     agentctl retry j4
         let row = r#"{"job":"j4","session":"main","agent":"pi","state":"interrupted","attempt":1,"preview":"fix","accepted_at":"2026-11-21T18:58:00.250Z","code":"interrupted"}"#;
         let last = r#"{"type":"error","job":"j4","code":"interrupted","error":"died","queued_ms":0,"duration_ms":0,"text":""}"#;
         let facts = |ms: u64, session| JobFacts {
+            is_past: false,
             row: serde_json::from_str(row).unwrap(),
             prompt: None,
             last: serde_json::from_str(
