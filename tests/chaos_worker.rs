@@ -37,7 +37,8 @@
 //! Flags: `--no-handshake` (never answers `status`), `--deaf-after-idle` (answers only the first
 //! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`, `--resumes DIR`
 //! (sessions are kept there and reopened by an id of its own), `--takes` (toolsets and
-//! chains), `--no-attachments`.
+//! chains), `--no-attachments`, `--models N` (it lists so many), `--deaf-to-models` (it says that it
+//! lists them, and doesn't answer).
 #![expect(
     clippy::disallowed_methods,
     clippy::exit,
@@ -103,6 +104,7 @@ fn main() {
                 put(&flags.status(&request["id"]));
             }
             Some("send") => start(&world, request),
+            Some("models") => flags.models(&request).iter().for_each(put),
             Some("answer" | "steer" | "compact") => told(&world, &request),
             Some("abort") => {
                 if let Some(turn) = held(&world.turns).get(&request["id"].to_string()) {

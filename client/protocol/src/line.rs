@@ -9,6 +9,7 @@ use serde_with::skip_serializing_none;
 use crate::code::Code;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
+pub use crate::models::ModelRow;
 pub use crate::rows::AgentRow;
 use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, TurnRow};
 use crate::sums::{NamedSum, Sum};
@@ -158,6 +159,17 @@ pub enum Line {
         model: Option<String>,
         #[serialize_always]
         thinking: Option<String>,
+    },
+    Models {
+        ok: bool,
+        /// Whose they are.
+        agent: String,
+        models: Vec<ModelRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
+        /// What is not as one may think: why there is none, or what was left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     #[serde(rename = "session.list")]
     SessionList {

@@ -136,7 +136,7 @@ pub(crate) struct AgentList {
 
 /// Asks the daemon, and gives what was wanted of the answer. Its conversation is given back if it can
 /// be used again: not when the answer may still come.
-async fn ask<T>(
+pub(crate) async fn ask<T>(
     app: &App,
     fields: &impl Serialize,
     (kind, take): (RequestKind, impl FnOnce(Line) -> Option<T>),
@@ -159,7 +159,7 @@ async fn ask<T>(
 }
 
 /// What a path names. What can't be a name, isn't there.
-fn name_of(named: Named, what: &str, code: Code) -> Result<String, Problem> {
+pub(crate) fn name_of(named: Named, what: &str, code: Code) -> Result<String, Problem> {
     let Path(name) = named.map_err(|_| {
         let why = format!("there is no {what} of this name: it is not UTF-8");
         Problem::of(code, why)

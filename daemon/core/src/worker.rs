@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
+use agentd_protocol::models::ModelRow;
 use agentd_protocol::work::{Private, Silence};
 use agentd_protocol::{Code, JobId};
 
@@ -78,6 +79,13 @@ pub enum WorkerCommand {
         steer: u64,
         /// The text.
         text: String,
+    },
+    /// Which models are there? Asked at any time; answered by `Models`.
+    Models {
+        /// Names it in its answer.
+        number: u64,
+        /// What turns are told that name no model, where it goes with each turn.
+        pins: Box<Pins>,
     },
     /// Shorten what is remembered of a session that has no turn in flight. Answered by
     /// `Compacted`.
@@ -199,8 +207,19 @@ pub struct Traits {
     pub toolsets: Option<bool>,
     /// Does it take a chain of models?
     pub fallback_chain: Option<bool>,
+    /// Does it say which models it has when it is asked?
+    pub lists_models: Option<bool>,
     /// The models that it offers, where it lists them.
     pub models: Option<Vec<String>>,
+}
+
+/// The models of an agent.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ModelList {
+    /// In the agent's order; not yet held to any limit.
+    pub rows: Vec<ModelRow>,
+    /// What is not as one may think.
+    pub note: Option<String>,
 }
 
 /// What a worker told.
@@ -302,6 +321,13 @@ pub enum WorkerEvent {
         steer: u64,
         /// What became of it.
         steering: Steering,
+    },
+    /// Which models there are, or why that isn't known.
+    Models {
+        /// To which question.
+        number: u64,
+        /// All of them, as the agent tells them.
+        result: Result<ModelList, Failure>,
     },
     /// The session is shorter, or isn't. With a summary, where the agent gives one.
     Compacted {

@@ -2,6 +2,8 @@
 //!
 //! Owns the lines of a worker and the ids of its sends. Must not know processes, time or jobs.
 
+mod models;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -61,6 +63,7 @@ pub const fn describe() -> Capabilities {
         toolsets: Toolsets::Own,
         fallback_chain: true,
         steers: false,
+        lists_models: true,
         compacts: false,
         tells: Reports {
             thinking: true,
@@ -150,12 +153,12 @@ impl Jsonl {
                 true => AttachmentSupport::Files,
                 false => AttachmentSupport::Nothing,
             }),
-            // A turn that needs one of these may be accepted before any process is there to ask, so
-            // who says nothing can't.
+            // Such a turn may be accepted before a process is there to ask: who says nothing can't.
             resumes: Some(line.is_true("resumes")),
             toolsets: Some(line.is_true("toolsets")),
             fallback_chain: Some(line.is_true("fallback_chain")),
-            // Which models there are it says to nobody.
+            lists_models: Some(line.is_true("models")),
+            // It judges each name itself.
             models: None,
         })
     }
@@ -254,7 +257,10 @@ impl Jsonl {
             failure.code = Code::Unsupported;
         }
         let id = line.string("id").unwrap_or_default();
-        if id == COMPACT || id.is_empty() {
+        if let Some(number) = models::asked(&id) {
+            let result = Err(failure);
+            Some(WorkerEvent::Models { number, result })
+        } else if id == COMPACT || id.is_empty() {
             self.compacted(Err(failure))
         } else if id.starts_with('s') {
             let steering = match failure.code {
@@ -314,6 +320,7 @@ impl Adapter for Jsonl {
             "abort" | "answer" | "pong" | "hello" => {}
             "steer" => events.extend(self.steered(&line, Steering::Taken)),
             "compact" => events.extend(self.compacted(Ok(line.string("summary")))),
+            "models" => events.extend(models::listed(&line)),
             "error" if self.is_refusal(&line) => {
                 events.extend(self.refused(bytes, &line));
             }
@@ -401,6 +408,9 @@ impl Adapter for Jsonl {
                     });
                 }
             }
+            WorkerCommand::Models { number, pins } => {
+                put_line(write, &models::request(*number, pins));
+            }
             WorkerCommand::Compact {
                 session,
                 instructions,
@@ -430,7 +440,7 @@ fn id(turn: TurnId) -> String {
 
 /// Is it the id of a request of ours that isn't a send?
 fn is_ours(id: &str) -> bool {
-    let numbered = id.strip_prefix(['q', 's']).unwrap_or_default();
+    let numbered = id.strip_prefix(['q', 's', 'm']).unwrap_or_default();
     let numbered = !numbered.is_empty() && numbered.bytes().all(|byte| byte.is_ascii_digit());
     numbered || id == PROBE || id == COMPACT
 }

@@ -19,7 +19,7 @@ from ._io import Asyncio, Io
 from ._wire import absolute
 from .errors import InvalidRequestError, UnknownJobError
 from .result import Result
-from .rows import Agent, HistoryTurn, Job, Question, SessionInfo, Usage
+from .rows import Agent, HistoryTurn, Job, Model, Question, SessionInfo, Usage
 from .types import Event, Options, Send, Unpack
 
 _SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
@@ -126,6 +126,11 @@ class Session:
     ) -> None:
         """Another model for the turns that are sent from now on; what isn't named stays."""
         await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
+
+    @checked
+    async def models(self) -> list[Model]:
+        """Which models its agent has; the default is what its next turn takes."""
+        return await self._harness.models(session=self.name)
 
     @checked
     async def history(self, *, limit: int | None = None) -> list[HistoryTurn]:
@@ -310,6 +315,13 @@ class Harness:
         for their versions."""
         line = await self._core.ask("agents", {}, changes=False)
         return Agent.of_lines(line.get("agents"))
+
+    @checked
+    async def models(self, agent: str | None = None, *, session: str | None = None) -> list[Model]:
+        """Which models an agent has, as it says itself, or that of a session; a process of it is
+        started if none lives. The list is empty where it has none."""
+        asked = {"agent": agent, "session": session}
+        return Model.of_lines(await self._core.rows("models", asked, "models", "after"))
 
     @checked
     async def usage(self, *, since: float | timedelta | None = None) -> list[Usage]:

@@ -138,6 +138,24 @@ class Agent(Row):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Model(Row):
+    """A model that an agent has. ``provider`` and ``model`` are what a send takes."""
+
+    provider: str | None = None
+    model: str = ""
+    label: str | None = None
+    """What people call it."""
+    thinking: list[str] | None = None
+    """Its levels; ``None`` where the agent doesn't say."""
+    input: list[str] | None = None
+    """What it takes, as ``text`` and ``image``; ``None`` where the agent doesn't say."""
+    context_window: int | None = None
+    """In tokens."""
+    default: bool = False
+    """Does a turn take it that names none?"""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Question(Row):
     """What an agent asks, for ``Harness.answer``."""
 

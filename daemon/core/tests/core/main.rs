@@ -22,6 +22,7 @@ mod forms;
 mod found;
 mod held;
 mod leaks;
+mod listed;
 mod lives;
 mod masses;
 mod memory;

@@ -8,6 +8,7 @@
 
 mod content;
 mod decode;
+mod models;
 mod news;
 mod questions;
 mod steer;
@@ -105,6 +106,7 @@ pub const fn describe() -> Capabilities {
         toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
+        lists_models: true,
         compacts: true,
         tells: Reports {
             thinking: true,
@@ -186,6 +188,8 @@ pub struct Claude {
     last: u64,
     /// The `initialize` whose answer makes the process ready.
     probe: Option<String>,
+    /// The models of its answer, as they were written.
+    models: Option<Box<str>>,
     /// The session as last reported.
     named: Option<String>,
     /// Was an earlier session to be reopened, and not seen yet?
@@ -209,6 +213,7 @@ impl Claude {
             seed: RandomState::new().hash_one(0),
             last: 0,
             probe: None,
+            models: None,
             named: None,
             resumed: spawn.resume.is_some(),
             tells: false,
@@ -291,6 +296,11 @@ impl Wire for Claude {
 
     fn switch(&mut self, pins: &Pins, out: &mut Out<'_>) {
         self.switch_to(pins, out);
+    }
+
+    fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>) {
+        let pinned = pins.model.as_deref();
+        out.models(number, models::listed(self.models.as_deref(), pinned));
     }
 
     /// The agent queues what is written meanwhile, a prompt behind a compaction, too: none waits

@@ -94,6 +94,9 @@ impl Codex {
                     self.compact_refused(error, out);
                 }
             }
+            OpenRequest::Models(number, rows) => {
+                self.models_listed((number, rows), line, error, out);
+            }
             OpenRequest::Terminals => self.terminals_listed(line, out),
             OpenRequest::Terminate => self.terminated(error, out),
             // The turn's own end follows, or came before.

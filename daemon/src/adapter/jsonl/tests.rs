@@ -63,6 +63,7 @@ pub(super) fn says_nothing() -> Traits {
         resumes: Some(false),
         toolsets: Some(false),
         fallback_chain: Some(false),
+        lists_models: Some(false),
         ..Traits::default()
     }
 }

@@ -11,6 +11,7 @@ use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
 use super::activity::{Dialect, Run};
+use super::models;
 use super::steer::put_reply;
 use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
@@ -202,6 +203,8 @@ impl Pi {
             self.state(record, out);
             self.reopened(record, out);
             out.push(WorkerEvent::Ready(Traits::default()));
+        } else if let Some(number) = id.as_deref().and_then(models::asked) {
+            out.models(number, self.listed(record));
         } else if is(self.confirm.as_ref()) {
             self.confirm = None;
             self.confirmed(record, out);
