@@ -11,6 +11,7 @@ use crate::envelope::Ignored;
 use crate::ids::JobId;
 pub use crate::models::ModelRow;
 pub use crate::rows::AgentRow;
+pub use crate::rows::QuestionAbout;
 use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, TurnRow};
 use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
@@ -83,6 +84,8 @@ pub enum Line {
         detail: Option<String>,
         #[serde(default)]
         options: Vec<String>,
+        #[serde(flatten)]
+        about: Box<QuestionAbout>,
         expires_at: Option<String>,
     },
     QuestionClosed {
@@ -91,6 +94,8 @@ pub enum Line {
         by: String,
         /// What was answered, in a word; never a text.
         answer: Option<String>,
+        /// How far a yes goes, if further than once.
+        scope: Option<String>,
     },
     Note {
         job: Option<JobId>,

@@ -84,13 +84,15 @@ pub(crate) struct Aborted {
     jobs: Vec<JobId>,
 }
 
-/// The answer to a question: just one of these.
+/// The answer to a question: just one of these, and with a yes how far it goes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 2))]
 pub(crate) struct Answer {
     /// To an `approval`.
     approve: Option<bool>,
+    /// With `approve:true`: how far the yes goes, one of the question's `scopes`.
+    scope: Option<work::Scope>,
     /// To a `choice`: one of its options.
     choice: Option<String>,
     /// To a `text` or a `secret`.
@@ -213,6 +215,7 @@ impl Answer {
         work::Answer {
             question_id,
             approve: self.approve,
+            scope: self.scope,
             choice: self.choice,
             text: self.text,
             cancel: self.cancel,

@@ -3,6 +3,7 @@
 //! Owns the lines of a worker and the ids of its sends. Must not know processes, time or jobs.
 
 mod models;
+mod questions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,12 +14,10 @@ use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
-    AskedFor, Asking, Failure, Json, Outcome, Prompt, QuestionKind, Reply, Steering, Traits,
-    WorkerCommand, WorkerEvent,
+    Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand, WorkerEvent,
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop};
-use agentd_protocol::request::unix_ms;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -206,7 +205,7 @@ impl Jsonl {
                     .string("native")
                     .filter(|native| (1..=NATIVE_BYTES).contains(&native.len()))?,
             },
-            "question" => asked(turn, line),
+            "question" => questions::asked(turn, line),
             "question_closed" => WorkerEvent::Withdrew {
                 question: line.string("question_id")?,
             },
@@ -393,7 +392,7 @@ impl Adapter for Jsonl {
             WorkerCommand::Switch(_) => {}
             WorkerCommand::Answer { question, reply } => {
                 self.answers += 1;
-                put_line(write, &answer(self.answers, question, reply));
+                put_line(write, &questions::answer(self.answers, question, reply));
             }
             WorkerCommand::Steer { turn, steer, text } => {
                 if let Some(session) = self.outstanding.get(turn) {
@@ -445,24 +444,6 @@ fn is_ours(id: &str) -> bool {
     numbered || id == PROBE || id == COMPACT
 }
 
-/// What became of a question, in the words of an `answer`.
-fn answer(number: u64, question: &str, reply: &Reply) -> Value {
-    let mut line = json!({"type": "answer", "id": format!("q{number}"), "question_id": question});
-    let (name, value) = match reply {
-        Reply::Approved => ("approve", json!(true)),
-        Reply::Denied => ("approve", json!(false)),
-        Reply::Unanswered(why) => {
-            line["by"] = json!(why);
-            ("approve", json!(false))
-        }
-        Reply::Chosen(option) => ("choice", json!(option)),
-        Reply::Text(text) => ("text", json!(text)),
-        Reply::Cancelled => ("cancel", json!(true)),
-    };
-    line[name] = value;
-    line
-}
-
 fn send(prompt: &Prompt) -> Value {
     let mut line = json!({
         "type": "send",
@@ -504,27 +485,6 @@ fn words(line: &Object<'_>, name: &str) -> String {
     line.string(name)
         .or_else(|| line.raw(name).map(str::to_owned))
         .unwrap_or_default()
-}
-
-fn asked(turn: TurnId, line: &Object<'_>) -> WorkerEvent {
-    let until = line.string("expires_at");
-    let until = until.as_deref().and_then(unix_ms);
-    WorkerEvent::Asked {
-        turn: Some(turn),
-        asking: Asking {
-            question: line.string("question_id").unwrap_or_default(),
-            kind: match line.string("kind").as_deref() {
-                Some("approval") => QuestionKind::Approval,
-                Some("choice") => QuestionKind::Choice,
-                Some("secret") => QuestionKind::Secret,
-                _ => QuestionKind::Text,
-            },
-            title: words(line, "title"),
-            detail: line.string("detail"),
-            options: line.get("options").unwrap_or_default(),
-            limit: until.map(AskedFor::Until),
-        },
-    }
 }
 
 fn noted(turn: TurnId, line: &Object<'_>) -> WorkerEvent {

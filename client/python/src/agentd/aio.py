@@ -343,17 +343,19 @@ class Harness:
         question: str | Question,
         *,
         approve: bool | None = None,
+        scope: str | None = None,
         choice: str | None = None,
         text: str | None = None,
         cancel: bool = False,
     ) -> None:
         """Answers a question, or the one with this ``question_id``. By its ``kind``: ``approve``,
-        one of its options as ``choice``, ``text`` (of a secret, too), or ``cancel=True``.
+        one of its options as ``choice``, ``text`` (of a secret, too), or ``cancel=True``. With
+        ``approve=True`` the ``scope`` is one of its ``scopes``, and ``once`` when it isn't given.
 
         Raises ``errors.AlreadyAnsweredError`` when somebody was faster.
         """
         number = question.question_id if isinstance(question, Question) else question
-        said = {"approve": approve, "choice": choice, "text": text, "cancel": cancel or None}
+        said = {"approve": approve, "scope": scope, "choice": choice, "text": text, "cancel": cancel or None}
         said["question_id"] = number
         await self._core.ask("answer", said, changes=True, alone=False)
 

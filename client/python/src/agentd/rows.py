@@ -168,6 +168,12 @@ class Question(Row):
     detail: str | None = None
     options: list[str] = field(default_factory=list)
     """Of a ``choice``."""
+    tool_call_id: str | None = None
+    """The tool call that leave is asked for."""
+    data: dict[str, Any] | None = field(default=None, repr=False)
+    """What that would do: ``command``, ``cwd``, ``diff``; ``None`` where the agent doesn't say."""
+    scopes: list[str] = field(default_factory=list)
+    """Of an ``approval``: how far a yes can go, of ``once``, ``session`` and ``always``."""
     expires_at: datetime | None = None
 
 

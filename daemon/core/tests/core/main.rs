@@ -38,6 +38,7 @@ mod recovery;
 mod rename;
 mod replay;
 mod scenarios;
+mod scopes;
 mod shares;
 mod spare;
 mod spawns;

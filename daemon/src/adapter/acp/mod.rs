@@ -470,6 +470,8 @@ mod replay;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
+mod scopes;
+#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod tests;

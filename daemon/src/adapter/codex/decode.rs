@@ -412,7 +412,7 @@ fn item_started(
                 out.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.state.id)));
             }
             let call = item.string("id").unwrap_or_default();
-            turn.call_begins(&call, &tool.about, kind == "commandExecution");
+            turn.call_begins(&call, kind, &tool);
             out.push(WorkerEvent::ToolStarted {
                 turn: turn.state.id,
                 call,

@@ -438,4 +438,6 @@ mod hazards;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
+mod scopes;
+#[cfg(test)]
 mod tests;

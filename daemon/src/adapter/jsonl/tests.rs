@@ -4,6 +4,8 @@ use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, CostStatus, Usage};
 use proptest::prelude::*;
 
+use agentd_core::worker::{About, Asking};
+
 use super::*;
 use crate::adapter::{Kind, testing};
 
@@ -288,6 +290,7 @@ fn question_note_and_event_become_their_words() {
                     detail: None,
                     options: vec!["a".into()],
                     limit: None,
+                    about: About::default(),
                 },
             },
         ),

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Reply, Traits, WorkerEvent};
+use agentd_core::worker::{
+    About, AskedFor, Asking, Outcome, QuestionKind, Reply, Traits, WorkerEvent,
+};
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
@@ -526,6 +528,7 @@ impl Pi {
                 detail,
                 options: record.get("options").unwrap_or_default(),
                 limit: wait.map(AskedFor::Within),
+                about: About::default(),
             },
         });
     }
