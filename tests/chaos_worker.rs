@@ -29,7 +29,7 @@
 //! | `leave-group` | leaves its process group for that of a child of its |
 //! | `thread-only` | leaves a child in a session of its own whose first thread has ended, its pid appended to `$CHAOS_PIDS` |
 //! | `ignore-term` | from now on SIGTERM does nothing |
-//! | `ask KIND` · `ask-on KIND` | asks its user (options `left`, `right`), waits for the answer and says it; the latter goes on without waiting |
+//! | `ask KIND` · `ask-on KIND` | asks its user (options `left`, `right`), waits for the answer and says it; the latter goes on without waiting. `approval SCOPE` says what it is about, and offers a yes of that scope, too |
 //! | `steered` | waits for a word to this turn, takes it and says it |
 //! | `stale-id` | a final line of a send that nobody made |
 //! | `two-finals` · `wrong-session` | two final lines; lines that name another session |
@@ -37,7 +37,8 @@
 //! Flags: `--no-handshake` (never answers `status`), `--deaf-after-idle` (answers only the first
 //! one), `--exit-at-start C`, `--slow-start MS`, `--one-session`, `--concurrent N`, `--resumes DIR`
 //! (sessions are kept there and reopened by an id of its own), `--takes` (toolsets and
-//! chains), `--no-attachments`.
+//! chains), `--no-attachments`, `--models N` (it lists so many), `--deaf-to-models` (it says that it
+//! lists them, and doesn't answer).
 #![expect(
     clippy::disallowed_methods,
     clippy::exit,
@@ -103,6 +104,7 @@ fn main() {
                 put(&flags.status(&request["id"]));
             }
             Some("send") => start(&world, request),
+            Some("models") => flags.models(&request).iter().for_each(put),
             Some("answer" | "steer" | "compact") => told(&world, &request),
             Some("abort") => {
                 if let Some(turn) = held(&world.turns).get(&request["id"].to_string()) {
@@ -340,12 +342,19 @@ impl Turn {
             "ask" | "ask-on" => {
                 self.questions += 1;
                 let question = self.question();
-                let fields = json!({
+                // A second word is a scope that is offered besides.
+                let (kind, scope) = rest.split_once(' ').unwrap_or((rest, ""));
+                let mut fields = json!({
                     "question_id": question,
-                    "kind": rest,
-                    "title": format!("{rest}?"),
+                    "kind": kind,
+                    "title": format!("{kind}?"),
                     "options": ["left", "right"],
                 });
+                if !scope.is_empty() {
+                    fields["tool_call_id"] = json!("c1");
+                    fields["data"] = json!({"command": "ls"});
+                    fields["scopes"] = json!(["once", scope, "a later one"]);
+                }
                 self.put("question", fields);
             }
             "steered" => {}
@@ -381,7 +390,7 @@ impl Turn {
             self.say(told["text"].as_str().unwrap_or(""));
             return true;
         }
-        for name in ["approve", "choice", "text", "cancel"] {
+        for name in ["approve", "scope", "choice", "text", "cancel"] {
             if !told[name].is_null() {
                 self.say(&format!("{name}={}", told[name]));
             }

@@ -17,6 +17,7 @@ pub mod health;
 pub mod jobs;
 pub mod key;
 pub mod metrics;
+pub mod models;
 pub mod oneshot;
 pub mod pages;
 pub mod places;

@@ -17,6 +17,9 @@ pub(crate) struct Flags {
     pub(crate) resumes: Option<PathBuf>,
     pub(crate) takes: bool,
     pub(crate) attachments: bool,
+    /// So many models it lists; none: it can't.
+    pub(crate) models: Option<u32>,
+    pub(crate) deaf_to_models: bool,
 }
 
 impl Flags {
@@ -46,6 +49,8 @@ impl Flags {
                 "--exit-at-start" => flags.exit_at_start = i32::try_from(number()).ok(),
                 "--slow-start" => flags.slow_start = Duration::from_millis(number().into()),
                 super::outside::THREAD_ONLY => super::outside::end_first_thread(),
+                "--models" => flags.models = Some(number()),
+                "--deaf-to-models" => flags.deaf_to_models = true,
                 "--concurrent" => flags.concurrent = number(),
                 other => {
                     let _nobody_reads =
@@ -71,6 +76,22 @@ impl Flags {
             "toolsets": self.takes,
             "fallback_chain": self.takes,
             "attachments": self.attachments,
+            "models": self.models.is_some() || self.deaf_to_models,
         })
+    }
+
+    /// The answer to a question for its models, if it answers any.
+    pub(crate) fn models(&self, request: &Value) -> Option<Value> {
+        let count = self.models.filter(|_| !self.deaf_to_models)?;
+        let row = |number| {
+            json!({
+                "provider": "chaos",
+                "model": format!("model-{number}"),
+                "label": format!("Model {number} {}", "x".repeat(100)),
+                "default": number == 0,
+            })
+        };
+        let models: Vec<Value> = (0..count).map(row).collect();
+        Some(json!({"type": "models", "id": request["id"], "ok": true, "models": models}))
     }
 }

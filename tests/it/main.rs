@@ -58,6 +58,7 @@ mod memory;
 mod metrics;
 mod misbehaviour;
 mod mock_model;
+mod models;
 mod native;
 mod nc;
 mod nested;

@@ -30,6 +30,12 @@ fn whoever_answers_first_lets_the_agent_go_on() {
         ("choice", r#""choice":"right""#, r#"choice="right""#),
         ("text", r#""text":"words""#, r#"text="words""#),
         ("text", r#""cancel":true"#, "cancel=true"),
+        ("approval session", r#""approve":true"#, "approve=true"),
+        (
+            "approval session",
+            r#""approve":true,"scope":"session""#,
+            r#"approve=truescope="session""#,
+        ),
     ] {
         let (mut client, question) = start(&daemon, &format!("chaos:ask {kind}"), "question");
         let open = daemon.ask(r#"{"type":"questions"}"#).remove(0);
@@ -48,6 +54,32 @@ fn whoever_answers_first_lets_the_agent_go_on() {
         assert_eq!(lines.last().unwrap()["text"], said);
         assert_eq!(daemon.status()["questions"], 0);
     }
+}
+
+#[test]
+fn yes_that_is_not_offered_is_refused() {
+    let daemon = Daemon::start();
+    let (mut client, question) = start(&daemon, "chaos:ask approval always", "question");
+    for (name, expected) in [
+        ("tool_call_id", json!("c1")),
+        ("data", json!({"command": "ls"})),
+        ("scopes", json!(["once", "always"])),
+    ] {
+        assert_eq!(question[name], expected, "{question:#}");
+    }
+    let refused = answer(&daemon, &question, r#""approve":true,"scope":"session""#);
+    assert_eq!(refused["code"], "invalid-request", "{refused:#}");
+    let id = question["question_id"].as_str().unwrap();
+    let wrong = daemon.agentctl(&["answer", id, "--deny", "--scope", "always"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.stderr);
+    let said = daemon.agentctl(&["answer", id, "--approve", "--scope", "always"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let lines = client.until("message_end");
+    assert_eq!(lines[0]["scope"], "always", "{lines:#?}");
+    assert_eq!(
+        lines.last().unwrap()["text"],
+        r#"approve=truescope="always""#
+    );
 }
 
 #[test]

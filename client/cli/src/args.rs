@@ -224,8 +224,10 @@ Examples:
   agentctl models status
   agentctl models default gemini/gemini-2.5-pro
   agentctl models fallbacks add openrouter/openai/gpt-4.1-mini
+  agentctl models list --agent pi
 
-The built-in agent's own program, timmy, does it: `agentctl models --help` asks it"
+The built-in agent's own program, timmy, does it: `agentctl models --help` asks it. Only
+`agentctl models list --agent NAME`, or `--session NAME`, asks any agent which models it has"
     )]
     Models(PassedArgs),
     /// Cancel a turn: a job, a session's turn, or the only live one

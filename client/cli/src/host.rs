@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::args::{AgentsCommand, Cli, Command, VoiceCommand, WebhookCommand};
 use super::exit::Exit;
-use super::output;
+use super::{model_list, output};
 
 /// Where the daemon is, as `--socket` or `--host` names it.
 pub(super) fn socket(cli: &Cli) -> Result<Option<PathBuf>, Exit> {
@@ -71,13 +71,14 @@ fn goes_there(command: &Command) -> bool {
             args.command,
             VoiceCommand::Check(_) | VoiceCommand::Forget(_)
         ),
+        // An agent's list there; the others are this machine's configuration.
+        Command::Models(args) => model_list::is_meant(args),
         // A new command doesn't compile before somebody has thought of it.
         // Its own command is one of this machine.
         Command::Bench(_)
         | Command::Doctor(_)
         | Command::Logs(_)
         | Command::Provider(_)
-        | Command::Models(_)
         | Command::Restore(_)
         | Command::Service(_)
         | Command::Start
@@ -110,6 +111,7 @@ mod tests {
             "agents",
             "agents test pi",
             "webhook list",
+            "models list --agent pi",
             "voice flush",
         ] {
             assert_eq!(

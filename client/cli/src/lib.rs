@@ -38,6 +38,7 @@ mod jobs;
 mod last;
 mod logs;
 mod man;
+mod model_list;
 mod nc;
 mod notification;
 mod outcome;
@@ -180,6 +181,9 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Agents(args) => block_on(agents::agents(args, socket)),
         Command::Bench(args) => block_on(bench::bench(args, socket)),
         Command::Provider(args) => Ok(built_in::run("provider", &args)),
+        Command::Models(args) if model_list::is_meant(&args) => {
+            block_on(model_list::list(&args, socket))
+        }
         Command::Models(args) => Ok(built_in::run("models", &args)),
         Command::Abort(args) => block_on(control::abort(args, socket)),
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),

@@ -66,13 +66,17 @@ fn answer_of(args: &AnswerArgs, question: &QuestionRow) -> io::Result<Result<Ans
     let mut answer = Answer {
         question_id: args.question_id.clone(),
         approve: None,
+        scope: None,
         choice: args.choice.clone(),
         text: None,
         cancel: false,
         by: None,
     };
     match args.text.as_deref() {
-        None if args.approve || args.deny => answer.approve = Some(args.approve),
+        None if args.approve || args.deny => {
+            answer.approve = Some(args.approve);
+            answer.scope = args.scope.map(Into::into);
+        }
         None if args.choice.is_some() => {}
         None => return asked_here(question),
         Some("-") if io::stdin().is_terminal() => return asked_here(question),
@@ -145,6 +149,7 @@ fn fits(answer: &Answer, question: &QuestionRow) -> Result<(), Wrong> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agentd_protocol::rows::QuestionAbout;
 
     fn question(kind: &str) -> QuestionRow {
         QuestionRow {
@@ -155,6 +160,7 @@ mod tests {
             title: "which?".to_owned(),
             detail: None,
             options: vec!["a".to_owned(), "b".to_owned()],
+            about: QuestionAbout::default(),
             expires_at: "2026-11-21T19:00:00Z".to_owned(),
         }
     }

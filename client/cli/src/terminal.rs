@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 use agentd_protocol::Line;
 use agentd_protocol::rows::QuestionRow;
-use agentd_protocol::work::{Answer, Private};
+use agentd_protocol::work::{Answer, Private, Scope};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{FlushArg, LocalFlags, SetArg, Termios, tcflush, tcgetattr, tcsetattr};
@@ -62,6 +62,7 @@ impl Asker {
                 title,
                 detail,
                 options,
+                about,
                 expires_at,
             }) => self.open.push_back(QuestionRow {
                 question_id: question_id.clone(),
@@ -71,6 +72,7 @@ impl Asker {
                 title: title.clone(),
                 detail: detail.clone(),
                 options: options.clone(),
+                about: (**about).clone(),
                 expires_at: expires_at.clone().unwrap_or_default(),
             }),
             Some(Line::QuestionClosed {
@@ -199,7 +201,10 @@ fn prompt(question: &QuestionRow, size: Size) -> String {
         let _infallible = writeln!(shown, "  {}  {}", number + 1, output::safe_line(option));
     }
     match question.kind.as_str() {
-        "approval" => shown.push_str(&question::approve(rows.len(), size)),
+        "approval" => {
+            let asked = question::approve(rows.len(), size);
+            shown.push_str(&asked.replacen("[y/N]", &yes_or_no(question), 1));
+        }
         "choice" => shown.push_str("number: "),
         "secret" => shown.push_str("secret (not shown): "),
         _ => shown.push_str("answer: "),
@@ -207,11 +212,37 @@ fn prompt(question: &QuestionRow, size: Size) -> String {
     shown
 }
 
+/// What can be typed: how far a yes can go, too.
+fn yes_or_no(question: &QuestionRow) -> String {
+    let offers = |scope: Scope| question.about.scopes.iter().any(|it| it == scope.name());
+    let mut shown = "[y/N".to_owned();
+    if offers(Scope::Session) {
+        shown.push_str(", s: for the session");
+    }
+    if offers(Scope::Always) {
+        shown.push_str(", a: always");
+    }
+    shown.push(']');
+    shown
+}
+
+/// How far a yes goes that was typed in this word, if it is offered.
+fn scope_of(question: &QuestionRow, word: &str) -> Option<Scope> {
+    let scope = match word {
+        "s" | "session" => Scope::Session,
+        "a" | "always" => Scope::Always,
+        _ => return None,
+    };
+    let mut offered = question.about.scopes.iter();
+    offered.any(|it| it == scope.name()).then_some(scope)
+}
+
 /// What a typed line means, or what to say when it means nothing.
 fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
     let mut answer = Answer {
         question_id: question.question_id.clone(),
         approve: None,
+        scope: None,
         choice: None,
         text: None,
         cancel: false,
@@ -219,10 +250,13 @@ fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
     };
     match question.kind.as_str() {
         "approval" => {
-            answer.approve = Some(match line.trim().to_lowercase().as_str() {
+            let word = line.trim().to_lowercase();
+            answer.scope = scope_of(question, &word);
+            answer.approve = Some(match word.as_str() {
                 "y" | "yes" => true,
                 "" | "n" | "no" => false,
-                _ => return Err("y or n?".to_owned()),
+                _ if answer.scope.is_some() => true,
+                _ => return Err(format!("{}?", yes_or_no(question).trim_matches(['[', ']']))),
             });
         }
         "choice" => {
@@ -325,6 +359,7 @@ impl Drop for Unseen {
 mod tests {
     use super::*;
     use agentd_protocol::JobId;
+    use agentd_protocol::rows::QuestionAbout;
 
     fn question(kind: &str) -> QuestionRow {
         QuestionRow {
@@ -335,6 +370,7 @@ mod tests {
             title: "which?".to_owned(),
             detail: Some("rm -rf \x1b[2Jx".to_owned()),
             options: vec!["a".to_owned(), "b".to_owned()],
+            about: QuestionAbout::default(),
             expires_at: String::new(),
         }
     }
@@ -348,6 +384,16 @@ mod tests {
             assert_eq!(approved(no), Ok(Some(false)), "{no:?}");
         }
         assert!(approved("yep").is_err());
+        // What isn't offered is no yes.
+        assert!(approved("s").is_err() && approved("always").is_err());
+        let mut lasting = question("approval");
+        lasting.about.scopes = ["once", "session", "later"].map(str::to_owned).to_vec();
+        for (line, scope) in [("s", Some(Scope::Session)), ("y", None)] {
+            let answer = parse(&lasting, line).unwrap();
+            assert_eq!((answer.approve, answer.scope), (Some(true), scope));
+        }
+        assert!(parse(&lasting, "a").is_err());
+        assert_eq!(yes_or_no(&lasting), "[y/N, s: for the session]");
     }
 
     #[test]

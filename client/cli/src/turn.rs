@@ -370,7 +370,7 @@ impl<V: View> Running<'_, V> {
                 return Ok(ConversationEnd::Over(outcome));
             }
             received = match self.next().await? {
-                NextLine::Line(next) => next,
+                NextLine::Line(next) => *next,
                 NextLine::Lost(lost) => return Ok(ConversationEnd::Lost(lost)),
                 NextLine::Left => return Ok(ConversationEnd::Over(TurnOutcome::Left)),
                 NextLine::Waited => {
@@ -384,7 +384,7 @@ impl<V: View> Running<'_, V> {
         loop {
             tokio::select! {
                 next = self.client.next() => return Ok(match next {
-                    Ok(next) => NextLine::Line(next),
+                    Ok(next) => NextLine::Line(Box::new(next)),
                     Err(lost) => NextLine::Lost(lost),
                 }),
                 () = over(self.until) => return Ok(NextLine::Waited),
@@ -509,7 +509,7 @@ enum ConversationEnd {
 
 /// What came next.
 enum NextLine {
-    Line(Received),
+    Line(Box<Received>),
     Lost(LostError),
     Left,
     /// It was waited for long enough.

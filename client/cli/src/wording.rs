@@ -93,7 +93,9 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
         RequestKind::WebhookReplay => "agentctl webhook replay",
         RequestKind::WebhookTest => "agentctl webhook test",
         RequestKind::Webhooks => "agentctl webhook list",
-        RequestKind::Hello
+        // No hint names it: `agentctl models` is more than this request.
+        RequestKind::Models
+        | RequestKind::Hello
         | RequestKind::Ping
         | RequestKind::Shutdown
         | RequestKind::Unsubscribe => return None,

@@ -16,6 +16,7 @@ pub mod fuzzing;
 pub mod ids;
 pub mod limits;
 pub mod line;
+pub mod models;
 pub mod nearest;
 pub mod network;
 #[cfg(test)]

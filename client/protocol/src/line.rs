@@ -9,7 +9,9 @@ use serde_with::skip_serializing_none;
 use crate::code::Code;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
+pub use crate::models::ModelRow;
 pub use crate::rows::AgentRow;
+pub use crate::rows::QuestionAbout;
 use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, TurnRow};
 use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
@@ -82,6 +84,8 @@ pub enum Line {
         detail: Option<String>,
         #[serde(default)]
         options: Vec<String>,
+        #[serde(flatten)]
+        about: Box<QuestionAbout>,
         expires_at: Option<String>,
     },
     QuestionClosed {
@@ -90,6 +94,8 @@ pub enum Line {
         by: String,
         /// What was answered, in a word; never a text.
         answer: Option<String>,
+        /// How far a yes goes, if further than once.
+        scope: Option<String>,
     },
     Note {
         job: Option<JobId>,
@@ -158,6 +164,17 @@ pub enum Line {
         model: Option<String>,
         #[serialize_always]
         thinking: Option<String>,
+    },
+    Models {
+        ok: bool,
+        /// Whose they are.
+        agent: String,
+        models: Vec<ModelRow>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<u64>,
+        /// What is not as one may think: why there is none, or what was left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     #[serde(rename = "session.list")]
     SessionList {

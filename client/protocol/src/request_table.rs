@@ -5,6 +5,7 @@
 //! done about them.
 
 use crate::envelope::{Envelope, Ignored, Read as _, Rejected};
+use crate::models::Models;
 use crate::request::work::{
     Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
     SessionNew, SessionRename, SessionSearch, SetModel, Steer, Usage,
@@ -270,6 +271,8 @@ requests! {
     Jobs(Jobs)                      "jobs"            "jobs"            Reads       Same      AtOnce  None    Refused   Nothing
     /// How much the daemon logs.
     LogLevel(LogLevel)              "log_level"       "log_level"       Changes     Forbidden AtOnce  None    Refused   Nothing
+    /// Which models has an agent?
+    Models(Models)                  "models"          "models"          Looks       Same      InOrder None    Refused   IfNamed
     /// Answered by `pong`.
     Ping                            "ping"            "pong"            Reads       Same      AtOnce  None    Passes    Nothing
     /// What do agents ask?

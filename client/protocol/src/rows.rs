@@ -231,6 +231,19 @@ pub struct MessageRow {
     pub truncated: bool,
 }
 
+/// What a question is about, for programs.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
+pub struct QuestionAbout {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+    /// Words of `Scope`, or of a later version's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<String>,
+}
+
 /// One open question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
@@ -244,6 +257,8 @@ pub struct QuestionRow {
     pub detail: Option<String>,
     #[serde(default)]
     pub options: Vec<String>,
+    #[serde(flatten)]
+    pub about: QuestionAbout,
     pub expires_at: String,
 }
 

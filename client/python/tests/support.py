@@ -35,7 +35,7 @@ CONFIG = """default_agent = "timmy"
 provider = "echo"
 [agents.chaos]
 kind = "jsonl"
-command = [{chaos}]
+command = [{chaos}, "--models", "2"]
 """
 
 

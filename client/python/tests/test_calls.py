@@ -239,6 +239,23 @@ class Lists(WithDaemon):
             assert turn.result is not None
             self.assertEqual(turn.result.final_response, 'choice="left"')
 
+    def test_a_yes_goes_as_far_as_it_says(self) -> None:
+        with self.harness.stream(
+            "chaos:ask approval session", agent="chaos", session="q", on_question="wait"
+        ) as turn:
+            for event in turn:
+                if event["type"] == "question":
+                    (question,) = self.harness.questions()
+                    self.assertEqual(
+                        (question.tool_call_id, question.data, question.scopes),
+                        ("c1", {"command": "ls"}, ["once", "session"]),
+                    )
+                    with self.assertRaises(errors.InvalidRequestError):
+                        self.harness.answer(question, approve=True, scope="always")
+                    self.harness.answer(question, approve=True, scope="session")
+            assert turn.result is not None
+            self.assertEqual(turn.result.final_response, 'approve=truescope="session"')
+
     def test_a_turn_is_steered_and_a_session_shortened(self) -> None:
         with self.harness.session("s", agent="chaos") as session:
             with session.stream("chaos:say first;steered") as turn:

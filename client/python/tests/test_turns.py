@@ -129,6 +129,18 @@ class Turns(WithDaemon):
         ):
             session.set_model("large")
 
+    def test_an_agent_s_models_are_listed(self) -> None:
+        models = self.harness.models("chaos")
+        self.assertEqual([row.model for row in models], ["model-0", "model-1"])
+        self.assertEqual((models[0].provider, models[0].default), ("chaos", True))
+        self.assertEqual((models[1].thinking, models[1].context_window), (None, None))
+        with self.harness.session("main", agent="chaos") as session:
+            session.run("chaos:say a")
+            session.set_model("model-1", provider="chaos")
+            self.assertEqual([row.default for row in session.models()], [False, True])
+        with self.assertRaises(errors.UnknownAgentError):
+            self.harness.models("nobody")
+
     def test_a_result_has_the_refusal_and_the_notes_of_its_turn(self) -> None:
         stream = self.harness.stream("a")
         result = stream.finish()

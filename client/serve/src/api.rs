@@ -14,7 +14,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{dispatch, document, events, health, jobs};
+use crate::{dispatch, document, events, health, jobs, models};
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,9 @@ pub(crate) enum Operation {
     Abort,
     Answer,
     Model,
+    SessionModels,
     Agents,
+    AgentModels,
     Health,
     Detailed,
     Metrics,
@@ -34,7 +36,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Dispatch,
         Self::Jobs,
         Self::Job,
@@ -42,7 +44,9 @@ impl Operation {
         Self::Abort,
         Self::Answer,
         Self::Model,
+        Self::SessionModels,
         Self::Agents,
+        Self::AgentModels,
         Self::Health,
         Self::Detailed,
         Self::Metrics,
@@ -58,7 +62,9 @@ impl Operation {
             Self::Abort => "/v1/jobs/{id}/abort",
             Self::Answer => "/v1/questions/{id}",
             Self::Model => "/v1/sessions/{id}/model",
+            Self::SessionModels => "/v1/sessions/{id}/models",
             Self::Agents => "/v1/agents",
+            Self::AgentModels => "/v1/agents/{id}/models",
             Self::Health => "/health",
             Self::Detailed => "/health/detailed",
             Self::Metrics => "/metrics",
@@ -86,7 +92,9 @@ impl Operation {
             Self::Abort => on(method, jobs::abort),
             Self::Answer => on(method, jobs::answer),
             Self::Model => on(method, jobs::model),
+            Self::SessionModels => on(method, models::of_session),
             Self::Agents => on(method, jobs::agents),
+            Self::AgentModels => on(method, models::of_agent),
             Self::Health => on(method, health::health),
             Self::Detailed => on(method, health::detailed),
             Self::Metrics => on(method, health::metrics),

@@ -13,6 +13,7 @@ use crate::api::Operation;
 use crate::dispatch::{Dispatched, Turns, Waiting};
 use crate::health::{Detailed, Health};
 use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, InForce, Model, One, Page};
+use crate::models::{Behind, ModelPage};
 use crate::problem::Problem;
 
 /// What a reader of the document is told first.
@@ -191,6 +192,8 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             "summary": "Another model for the turns of a session that are accepted from now on",
             "parameters": [id("^[^/]+$")], "requestBody": schemas.body::<Model>(),
             "responses": {"200": schemas.answer::<InForce>("It is in force")}}),
+        Operation::SessionModels => models("session", "list_session_models", schemas),
+        Operation::AgentModels => models("agent", "list_agent_models", schemas),
         Operation::Agents => json!({"operationId": "list_agents",
             "summary": "Which agents there are, and whether each is usable",
             "responses": {"200": schemas.answer::<AgentList>("Every agent known or looked for")}}),
@@ -204,6 +207,15 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
         Operation::Document => json!({"operationId": "openapi", "summary": "This document",
             "responses": {"200": content("application/json", json!({"type": "object"}), "OpenAPI 3.1")}}),
     }
+}
+
+fn models(of: &str, name: &str, schemas: &mut Schemas) -> Value {
+    let mut parameters = schemas.query::<Behind>();
+    parameters.push(id("^[^/]+$"));
+    let summary = format!("Which models the agent of this {of} has, as it says itself");
+    let summary = summary.replace("the agent of this agent", "an agent");
+    json!({"operationId": name, "summary": summary, "parameters": parameters,
+        "responses": {"200": schemas.answer::<ModelPage>("One page; mostly that is all")}})
 }
 
 /// The whole document.

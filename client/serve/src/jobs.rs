@@ -84,13 +84,15 @@ pub(crate) struct Aborted {
     jobs: Vec<JobId>,
 }
 
-/// The answer to a question: just one of these.
+/// The answer to a question: just one of these, and with a yes how far it goes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 2))]
 pub(crate) struct Answer {
     /// To an `approval`.
     approve: Option<bool>,
+    /// With `approve:true`: how far the yes goes, one of the question's `scopes`.
+    scope: Option<work::Scope>,
     /// To a `choice`: one of its options.
     choice: Option<String>,
     /// To a `text` or a `secret`.
@@ -136,7 +138,7 @@ pub(crate) struct AgentList {
 
 /// Asks the daemon, and gives what was wanted of the answer. Its conversation is given back if it can
 /// be used again: not when the answer may still come.
-async fn ask<T>(
+pub(crate) async fn ask<T>(
     app: &App,
     fields: &impl Serialize,
     (kind, take): (RequestKind, impl FnOnce(Line) -> Option<T>),
@@ -159,7 +161,7 @@ async fn ask<T>(
 }
 
 /// What a path names. What can't be a name, isn't there.
-fn name_of(named: Named, what: &str, code: Code) -> Result<String, Problem> {
+pub(crate) fn name_of(named: Named, what: &str, code: Code) -> Result<String, Problem> {
     let Path(name) = named.map_err(|_| {
         let why = format!("there is no {what} of this name: it is not UTF-8");
         Problem::of(code, why)
@@ -213,6 +215,7 @@ impl Answer {
         work::Answer {
             question_id,
             approve: self.approve,
+            scope: self.scope,
             choice: self.choice,
             text: self.text,
             cancel: self.cancel,

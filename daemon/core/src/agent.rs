@@ -125,6 +125,8 @@ pub struct Capabilities {
     pub fallback_chain: bool,
     /// Does it take a steer, unless its handshake says otherwise?
     pub steers: bool,
+    /// Does it say which models it has when it is asked, unless its handshake says otherwise?
+    pub lists_models: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
     /// What it tells of its turns.

@@ -93,7 +93,7 @@ impl State {
         if (may_start || rang || ended) && !self.outbox.store_is_behind() {
             self.schedule();
         }
-        self.go_on_renaming();
+        self.go_on_with_requests();
         self.ask_for_next_slice();
         self.go_on_aborting();
         // What a stop or a drain waits for is read from the indexes.
@@ -117,6 +117,12 @@ impl State {
             wall_ms: now.wall_ms,
         };
         self.began.get_or_insert(self.now);
+    }
+
+    /// What waits for processes may have what it waits for.
+    fn go_on_with_requests(&mut self) {
+        self.go_on_renaming();
+        self.go_on_listing_models();
     }
 
     /// When `Ticked` is to be sent next, on the monotonic clock.
@@ -148,6 +154,7 @@ impl State {
                 Timer::Recheck(number) => self.collect_again(number),
                 Timer::Collect(number) => self.collect_timeout(number),
                 Timer::Doubt => self.in_doubt(),
+                Timer::Models(number) => self.models_timeout(number),
                 Timer::Compact(worker) => self.compact_timeout(worker),
                 Timer::Unfinished(turn) => self.finish_again(turn),
                 Timer::Drain => self.drain_timeout(),

@@ -258,6 +258,19 @@ pub const QUESTION_OPTIONS: usize = 16 * 1024;
 /// Steers of a running turn that its agent has not taken; one more is a loop.
 pub const STEERS_PER_TURN: usize = 16;
 
+/// Models that are told of one agent: those of all providers that anybody has are fewer.
+pub const MODELS_TOLD: usize = 10_000;
+
+/// Of one page of them, as encoded: half of what a line takes.
+pub const MODELS_PAGE: usize = 512 * 1024;
+
+/// Whoever asks for an agent's models hears of them, or why not, within this time, with the start of
+/// a process if none lives: less than clients wait for what runs programs (30 s).
+pub const MODELS_WITHIN: Duration = Duration::from_secs(25);
+
+/// An agent that is there says which models it has, or doesn't know the question.
+pub const MODELS_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+
 /// An agent that shortens its memory calls a model: as long as a model may take.
 pub const COMPACTS_WITHIN: Duration = Duration::from_secs(600);
 

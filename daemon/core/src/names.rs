@@ -22,6 +22,10 @@ impl WorkerEvent {
             }
             | Self::Compacted {
                 result: Err(failure),
+            }
+            | Self::Models {
+                result: Err(failure),
+                ..
             } => failure.cut(),
             Self::Ended { outcome, .. } => outcome.cut(),
             _ => 0,

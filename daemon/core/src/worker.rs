@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
-use agentd_protocol::work::{Private, Silence};
+use agentd_protocol::models::ModelRow;
+use agentd_protocol::work::{Private, Scope, Silence};
 use agentd_protocol::{Code, JobId};
 
 use crate::attached::{AttachmentSupport, Attachments};
@@ -79,6 +80,13 @@ pub enum WorkerCommand {
         /// The text.
         text: String,
     },
+    /// Which models are there? Asked at any time; answered by `Models`.
+    Models {
+        /// Names it in its answer.
+        number: u64,
+        /// What turns are told that name no model, where it goes with each turn.
+        pins: Box<Pins>,
+    },
     /// Shorten what is remembered of a session that has no turn in flight. Answered by
     /// `Compacted`.
     Compact {
@@ -130,6 +138,39 @@ pub struct Asking {
     pub options: Vec<String>,
     /// How long the agent itself waits, if it says.
     pub limit: Option<AskedFor>,
+    /// What it is about, for programs.
+    pub about: About,
+}
+
+/// What a question is about, for programs.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct About {
+    /// The tool call that leave is asked for.
+    pub call: Option<String>,
+    /// What that would do: a JSON object.
+    pub data: Option<Json>,
+    /// How far a yes can go, besides for once.
+    pub lasting: Vec<Lasting>,
+}
+
+/// How far a yes goes that is for more than once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lasting {
+    /// As long as the agent has the session open.
+    Session,
+    /// From now on.
+    Always,
+}
+
+impl Lasting {
+    /// As lines name it.
+    #[must_use]
+    pub const fn scope(self) -> Scope {
+        match self {
+            Self::Session => Scope::Session,
+            Self::Always => Scope::Always,
+        }
+    }
 }
 
 impl Asking {
@@ -137,15 +178,18 @@ impl Asking {
     pub(crate) fn bytes(&self) -> usize {
         let detail = self.detail.as_ref().map_or(0, String::len);
         let options = self.options.iter().map(String::len).sum::<usize>();
-        self.title.len() + detail + options
+        let data = self.about.data.as_ref().map_or(0, String::len);
+        self.title.len() + detail + options + data
     }
 }
 
 /// What a worker hears of its question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Yes, to an approval.
+    /// Yes, to an approval, for once.
     Approved,
+    /// The same for longer, as the agent offered.
+    ApprovedFor(Lasting),
     /// No, to an approval, which somebody said.
     Denied,
     /// Nobody answered an approval, which is a no.
@@ -199,8 +243,19 @@ pub struct Traits {
     pub toolsets: Option<bool>,
     /// Does it take a chain of models?
     pub fallback_chain: Option<bool>,
+    /// Does it say which models it has when it is asked?
+    pub lists_models: Option<bool>,
     /// The models that it offers, where it lists them.
     pub models: Option<Vec<String>>,
+}
+
+/// The models of an agent.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ModelList {
+    /// In the agent's order; not yet held to any limit.
+    pub rows: Vec<ModelRow>,
+    /// What is not as one may think.
+    pub note: Option<String>,
 }
 
 /// What a worker told.
@@ -302,6 +357,13 @@ pub enum WorkerEvent {
         steer: u64,
         /// What became of it.
         steering: Steering,
+    },
+    /// Which models there are, or why that isn't known.
+    Models {
+        /// To which question.
+        number: u64,
+        /// All of them, as the agent tells them.
+        result: Result<ModelList, Failure>,
     },
     /// The session is shorter, or isn't. With a summary, where the agent gives one.
     Compacted {

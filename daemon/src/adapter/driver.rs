@@ -6,7 +6,9 @@
 
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
-use agentd_core::worker::{Exit, Failure, Outcome, Prompt, Reply, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{
+    Exit, Failure, ModelList, Outcome, Prompt, Reply, WorkerCommand, WorkerEvent,
+};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop};
 use serde_json::Value;
@@ -54,6 +56,11 @@ impl<'a> Out<'a> {
             code,
             text,
         });
+    }
+
+    /// Tells which models there are.
+    pub(super) fn models(&mut self, number: u64, result: Result<ModelList, Failure>) {
+        self.push(WorkerEvent::Models { number, result });
     }
 
     /// Leaves a line that isn't understood to the log.
@@ -275,6 +282,9 @@ pub(super) trait Wire: Send + Sized {
         Err(Failure::new(Code::Unsupported, why))
     }
 
+    /// Tells which models there are, or asks the agent; `pins` is what a turn has that names none.
+    fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>);
+
     /// Is the agent about something between turns, so that no compaction can begin?
     fn is_busy(&self) -> bool {
         false
@@ -320,6 +330,7 @@ impl<W: Wire> Adapter for W {
                     out.push(SteerQueue::too_late(*steer));
                 }
             }
+            WorkerCommand::Models { number, pins } => self.put_models(*number, pins, out),
             WorkerCommand::Compact { instructions, .. } => {
                 compact(self, instructions.as_deref(), out);
             }

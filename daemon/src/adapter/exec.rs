@@ -74,6 +74,7 @@ pub fn describe(command: &[String]) -> Capabilities {
         toolsets: Toolsets::None,
         fallback_chain: false,
         steers: false,
+        lists_models: false,
         compacts: false,
         tells: Reports {
             // Only where its `output` has them.

@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 
 use super::exec::Output;
 use super::testing::{self, spawn};
-use super::{Adapter, Kind};
+use super::{Adapter, Kind, MOST_MODELS};
 
 /// Longest line for a log: 4 KiB of bytes, each of which may be none of UTF-8.
 const LOGGED: usize = 3 * 4 * 1024;
@@ -216,6 +216,10 @@ impl Talk {
                     instructions,
                 }
             }
+            b'l' => {
+                let pins = Box::default();
+                WorkerCommand::Models { number: 1, pins }
+            }
             b'r' if self.can.recycles && self.is_between() => {
                 self.recycling = true;
                 WorkerCommand::Recycle
@@ -404,6 +408,15 @@ impl Talk {
             }
             Said::Stray { line } | Said::Logged { line } => {
                 assert!(line.len() <= LOGGED, "{} bytes for a log", line.len());
+            }
+            Said::Models { result, .. } => {
+                if let Ok(list) = result {
+                    assert!(
+                        list.rows.len() <= MOST_MODELS + 1,
+                        "{} models",
+                        list.rows.len()
+                    );
+                }
             }
             Said::Ready(traits) => assert!(traits.concurrent_sends != Some(0)),
             Said::SessionNamed { .. } | Said::Spoilt { .. } => {}

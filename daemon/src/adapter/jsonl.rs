@@ -2,6 +2,9 @@
 //!
 //! Owns the lines of a worker and the ids of its sends. Must not know processes, time or jobs.
 
+mod models;
+mod questions;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,12 +14,10 @@ use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
-    AskedFor, Asking, Failure, Json, Outcome, Prompt, QuestionKind, Reply, Steering, Traits,
-    WorkerCommand, WorkerEvent,
+    Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand, WorkerEvent,
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop};
-use agentd_protocol::request::unix_ms;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -61,6 +62,7 @@ pub const fn describe() -> Capabilities {
         toolsets: Toolsets::Own,
         fallback_chain: true,
         steers: false,
+        lists_models: true,
         compacts: false,
         tells: Reports {
             thinking: true,
@@ -150,12 +152,12 @@ impl Jsonl {
                 true => AttachmentSupport::Files,
                 false => AttachmentSupport::Nothing,
             }),
-            // A turn that needs one of these may be accepted before any process is there to ask, so
-            // who says nothing can't.
+            // Such a turn may be accepted before a process is there to ask: who says nothing can't.
             resumes: Some(line.is_true("resumes")),
             toolsets: Some(line.is_true("toolsets")),
             fallback_chain: Some(line.is_true("fallback_chain")),
-            // Which models there are it says to nobody.
+            lists_models: Some(line.is_true("models")),
+            // It judges each name itself.
             models: None,
         })
     }
@@ -203,7 +205,7 @@ impl Jsonl {
                     .string("native")
                     .filter(|native| (1..=NATIVE_BYTES).contains(&native.len()))?,
             },
-            "question" => asked(turn, line),
+            "question" => questions::asked(turn, line),
             "question_closed" => WorkerEvent::Withdrew {
                 question: line.string("question_id")?,
             },
@@ -254,7 +256,10 @@ impl Jsonl {
             failure.code = Code::Unsupported;
         }
         let id = line.string("id").unwrap_or_default();
-        if id == COMPACT || id.is_empty() {
+        if let Some(number) = models::asked(&id) {
+            let result = Err(failure);
+            Some(WorkerEvent::Models { number, result })
+        } else if id == COMPACT || id.is_empty() {
             self.compacted(Err(failure))
         } else if id.starts_with('s') {
             let steering = match failure.code {
@@ -314,6 +319,7 @@ impl Adapter for Jsonl {
             "abort" | "answer" | "pong" | "hello" => {}
             "steer" => events.extend(self.steered(&line, Steering::Taken)),
             "compact" => events.extend(self.compacted(Ok(line.string("summary")))),
+            "models" => events.extend(models::listed(&line)),
             "error" if self.is_refusal(&line) => {
                 events.extend(self.refused(bytes, &line));
             }
@@ -386,7 +392,7 @@ impl Adapter for Jsonl {
             WorkerCommand::Switch(_) => {}
             WorkerCommand::Answer { question, reply } => {
                 self.answers += 1;
-                put_line(write, &answer(self.answers, question, reply));
+                put_line(write, &questions::answer(self.answers, question, reply));
             }
             WorkerCommand::Steer { turn, steer, text } => {
                 if let Some(session) = self.outstanding.get(turn) {
@@ -400,6 +406,9 @@ impl Adapter for Jsonl {
                         steering: Steering::TooLate,
                     });
                 }
+            }
+            WorkerCommand::Models { number, pins } => {
+                put_line(write, &models::request(*number, pins));
             }
             WorkerCommand::Compact {
                 session,
@@ -430,27 +439,9 @@ fn id(turn: TurnId) -> String {
 
 /// Is it the id of a request of ours that isn't a send?
 fn is_ours(id: &str) -> bool {
-    let numbered = id.strip_prefix(['q', 's']).unwrap_or_default();
+    let numbered = id.strip_prefix(['q', 's', 'm']).unwrap_or_default();
     let numbered = !numbered.is_empty() && numbered.bytes().all(|byte| byte.is_ascii_digit());
     numbered || id == PROBE || id == COMPACT
-}
-
-/// What became of a question, in the words of an `answer`.
-fn answer(number: u64, question: &str, reply: &Reply) -> Value {
-    let mut line = json!({"type": "answer", "id": format!("q{number}"), "question_id": question});
-    let (name, value) = match reply {
-        Reply::Approved => ("approve", json!(true)),
-        Reply::Denied => ("approve", json!(false)),
-        Reply::Unanswered(why) => {
-            line["by"] = json!(why);
-            ("approve", json!(false))
-        }
-        Reply::Chosen(option) => ("choice", json!(option)),
-        Reply::Text(text) => ("text", json!(text)),
-        Reply::Cancelled => ("cancel", json!(true)),
-    };
-    line[name] = value;
-    line
 }
 
 fn send(prompt: &Prompt) -> Value {
@@ -494,27 +485,6 @@ fn words(line: &Object<'_>, name: &str) -> String {
     line.string(name)
         .or_else(|| line.raw(name).map(str::to_owned))
         .unwrap_or_default()
-}
-
-fn asked(turn: TurnId, line: &Object<'_>) -> WorkerEvent {
-    let until = line.string("expires_at");
-    let until = until.as_deref().and_then(unix_ms);
-    WorkerEvent::Asked {
-        turn: Some(turn),
-        asking: Asking {
-            question: line.string("question_id").unwrap_or_default(),
-            kind: match line.string("kind").as_deref() {
-                Some("approval") => QuestionKind::Approval,
-                Some("choice") => QuestionKind::Choice,
-                Some("secret") => QuestionKind::Secret,
-                _ => QuestionKind::Text,
-            },
-            title: words(line, "title"),
-            detail: line.string("detail"),
-            options: line.get("options").unwrap_or_default(),
-            limit: until.map(AskedFor::Until),
-        },
-    }
 }
 
 fn noted(turn: TurnId, line: &Object<'_>) -> WorkerEvent {

@@ -188,6 +188,9 @@ impl Kind {
 /// What a turn ends with whose last line was too long.
 const TOO_LONG: &str = "the agent's last line was longer than 16 MiB and was skipped";
 
+/// Models of an agent that are read: the core tells no more, one more shows that there are.
+const MOST_MODELS: usize = agentd_core::limits::MODELS_TOLD + 1;
+
 /// The end of a turn.
 fn ended(turn: TurnId, outcome: Outcome) -> WorkerEvent {
     WorkerEvent::Ended {

@@ -51,15 +51,17 @@ impl<'a> Object<'a> {
 
     /// Every element of the field that is an object.
     pub(super) fn objects(&self, name: &str) -> Vec<Object<'a>> {
-        let elements: Option<Vec<&'a RawValue>> = self
-            .raw(name)
-            .and_then(|raw| serde_json::from_str(raw).ok());
-        elements
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|raw| Self::parse(raw.get().as_bytes()))
-            .collect()
+        self.raw(name).map(elements).unwrap_or_default()
     }
+}
+
+/// Every element of a list that is an object.
+pub(super) fn elements(list: &str) -> Vec<Object<'_>> {
+    let elements: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
+    let objects = elements.into_iter();
+    objects
+        .filter_map(|raw| Object::parse(raw.get().as_bytes()))
+        .collect()
 }
 
 /// The text of a message or a tool result.

@@ -76,6 +76,12 @@ pub(super) fn answer(question: &str, reply: Reply) -> WorkerCommand {
 }
 
 #[cfg(test)]
+pub(super) fn models(number: u64) -> WorkerCommand {
+    let pins = Box::default();
+    WorkerCommand::Models { number, pins }
+}
+
+#[cfg(test)]
 pub(super) fn compact(instructions: Option<&str>) -> WorkerCommand {
     WorkerCommand::Compact {
         session: "main".into(),

@@ -45,6 +45,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
         toolsets: agentd_core::toolsets::Toolsets::Own,
         fallback_chain: false,
         steers: false,
+        lists_models: false,
         compacts: false,
         attachments: AttachmentSupport::Nothing,
         concurrent_sends: 1,

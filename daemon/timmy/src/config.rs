@@ -9,6 +9,7 @@ pub(crate) mod edit;
 pub(crate) mod fuzzing;
 pub(crate) mod local;
 pub(crate) mod no_model;
+pub(crate) mod offered;
 pub(crate) mod read;
 pub(crate) mod secrets;
 

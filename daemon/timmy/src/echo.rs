@@ -11,6 +11,7 @@ use std::time::Duration;
 use agentd_protocol::Code;
 use agentd_protocol::attachment::Attachment;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::models::ModelRow;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +48,17 @@ pub(crate) fn is_wanted(provider: Option<&str>, model: Option<&str>) -> Result<b
             let error = format!("provider `echo` has no model `{name}`");
             Err(Rejected::new(Code::InvalidRequest, error).hint("its only model is `scripted`"))
         }
+    }
+}
+
+/// Its only model.
+pub(crate) fn row() -> ModelRow {
+    ModelRow {
+        provider: Some(ECHO.to_owned()),
+        label: Some("says the prompt back, without any model".to_owned()),
+        input: Some(vec!["text".to_owned()]),
+        default: true,
+        ..ModelRow::named("scripted")
     }
 }
 

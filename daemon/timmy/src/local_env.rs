@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::config::chain::{self, ModelRequest, Unchosen};
 use crate::config::no_model::CalledAs;
+use crate::config::offered::{Offered, offered};
 use crate::config::read::Places;
 use crate::config::{Config, McpServer};
 use crate::failover::{Class, class};
@@ -109,6 +110,22 @@ impl LocalEnv {
 }
 
 impl LocalEnv {
+    async fn models_now(&self, selection: &ModelSelection) -> Result<Offered, Rejected> {
+        let config = self.config()?;
+        let keys = Keys::read(self.places.dir())
+            .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
+        let asked = ModelRequest {
+            provider: selection.provider.as_deref(),
+            model: selection.model.as_deref(),
+            fallback_chain: selection.fallback_chain.as_deref(),
+        };
+        let offered = offered(&config, &|name| keys.get(name), &asked).await;
+        offered.map_err(|unchosen| match unchosen {
+            Unchosen::Wrong(rejected) => rejected,
+            Unchosen::Nothing(looked) => looked.rejected(&self.places, self.called),
+        })
+    }
+
     async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
         let config = self.config()?;
         let unknown = |why: UnknownToolset| Rejected::new(Code::Unsupported, why.to_string());
@@ -204,6 +221,10 @@ impl TurnEnv for LocalEnv {
 impl AgentEnv for LocalEnv {
     fn plan<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>> {
         Box::pin(self.plan_now(selection))
+    }
+
+    fn models<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Offered, Rejected>> {
+        Box::pin(self.models_now(selection))
     }
 
     fn tools<'a>(

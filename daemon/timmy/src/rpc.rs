@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::offered::Offered;
 use crate::line::{Line, OutgoingLine};
 use crate::send::{Agent, ModelSelection, TurnControl, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
@@ -37,6 +38,9 @@ const CONCURRENT_SENDS: usize = 64;
 /// Sessions of which something is remembered; beyond, the first by name is forgotten, and can't be
 /// shortened before its next turn.
 const SESSIONS: usize = 1024;
+/// What is said where no model can be asked at all.
+const NO_MODELS: &str = "there is nobody to ask: no provider has a key, and no server of models \
+                         answers here; `agentctl provider add NAME` stores a key";
 /// Bytes read at once.
 const PORTION: usize = 16 * 1024;
 
@@ -72,6 +76,8 @@ struct Service {
     next: u64,
     sessions: Sessions,
     questions: Arc<Questions>,
+    /// Lists of models that are being made are not waited for at the end.
+    lists: CancellationToken,
 }
 
 /// Serves until the end of input, or until it is told to end.
@@ -143,6 +149,7 @@ impl Service {
             next: 0,
             sessions: Sessions::default(),
             questions: Arc::default(),
+            lists: CancellationToken::new(),
         }
     }
 
@@ -198,6 +205,7 @@ impl Service {
         for turn in self.turns.values() {
             turn.cancel.cancel();
         }
+        self.lists.cancel();
         let ended = async { while self.running.join_next().await.is_some() {} };
         let _late = tokio::time::timeout(LEAVE_WITHIN, ended).await;
         self.running.abort_all();
@@ -224,6 +232,7 @@ impl Service {
             Ok(Request::Status(_)) => return self.answer("status", id, self.status()).await,
             Ok(Request::Ping) => return self.answer("pong", id, json!({})).await,
             Ok(Request::Steer(steer)) => self.steer(id.clone(), steer),
+            Ok(Request::Models(_)) => self.models(id.clone(), envelope.body),
             Ok(Request::Compact(compact)) => self.compact(id.clone(), compact),
             Ok(Request::Answer(answer)) => {
                 let question = answer.question_id.clone();
@@ -258,6 +267,7 @@ impl Service {
             "compact": true,
             "toolsets": true,
             "fallback_chain": true,
+            "models": true,
             "attachments": true,
         })
     }
@@ -388,6 +398,29 @@ impl Service {
             })
     }
 
+    /// Which models can be asked, beside the turns: providers are asked for their lists.
+    fn models(&mut self, id: Option<Id>, body: &str) -> Result<(), Rejected> {
+        let asked = request::models(&self.default, body)?;
+        let line = Line {
+            id,
+            out: self.out.clone(),
+        };
+        let (agent, lists) = (self.agent.clone(), self.lists.clone());
+        // No turn: what waits for the end of turns waits for none of it.
+        let number = self.next;
+        self.next += 1;
+        self.running.spawn(async move {
+            let offered = lists.run_until_cancelled(offered(&agent, &asked));
+            match offered.await {
+                Some(Ok(fields)) => line.say("models", fields).await,
+                Some(Err(rejected)) => line.reject(&rejected).await,
+                None => {}
+            }
+            number
+        });
+        Ok(())
+    }
+
     /// Shortens what is remembered of a session that had a turn here.
     fn compact(&mut self, id: Option<Id>, compact: Compact) -> Result<(), Rejected> {
         self.admit(id.as_ref())?;
@@ -447,6 +480,35 @@ impl Service {
     async fn answer(&self, kind: &'static str, id: Option<Id>, fields: serde_json::Value) {
         let _gone = self.out.send(OutgoingLine::new(kind, id, fields)).await;
     }
+}
+
+async fn offered(agent: &Agent, asked: &ModelSelection) -> Result<serde_json::Value, Rejected> {
+    let echoes = echo::is_wanted(asked.provider.as_deref(), asked.model.as_deref())?;
+    let own = ModelSelection::default();
+    let offered = agent.env.models(if echoes { &own } else { asked }).await;
+    let offered = match offered {
+        // It needs no configuration, broken or not.
+        Err(rejected) if echoes => Offered {
+            rows: Vec::new(),
+            notes: vec![rejected.error],
+        },
+        offered => offered?,
+    };
+    let (mut rows, mut notes) = (offered.rows, offered.notes);
+    if rows.is_empty() && notes.is_empty() && !echoes {
+        notes.push(NO_MODELS.to_owned());
+    }
+    if echoes {
+        for row in &mut rows {
+            row.default = false;
+        }
+        rows.insert(0, echo::row());
+    }
+    let mut fields = json!({"ok": true, "models": rows});
+    if !notes.is_empty() {
+        fields["note"] = json!(notes.join("; "));
+    }
+    Ok(fields)
 }
 
 /// Changes what is remembered of a session.

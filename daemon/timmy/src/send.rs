@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::offered::Offered;
 use crate::line::Line;
 use crate::message::{Attached, Message};
 use crate::model::Boxed;
@@ -31,6 +32,9 @@ use crate::turn::{Ending, Plan, Turn, TurnContext, TurnEnv, over, report};
 pub(crate) trait AgentEnv: TurnEnv {
     /// Which models a selection means.
     fn plan<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Planned, Refused>>;
+
+    /// Which models can be asked, the one first that a selection means.
+    fn models<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Offered, Rejected>>;
 
     /// The tools of these toolsets; those of the configuration when none are named.
     fn tools<'a>(

@@ -9,7 +9,8 @@ macro_rules! suite {
         suite! {
             says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
-            is_given_up_in_time looks_at_what_is_attached says_why_it_stopped
+            is_given_up_in_time looks_at_what_is_attached says_why_it_stopped lists_its_models
+            says_yes_for_longer
         }
     };
     ($($scenario:ident)+) => {
@@ -29,6 +30,7 @@ mod attached;
 mod can;
 mod claude;
 mod codex;
+mod listed;
 mod openclaw;
 mod pi;
 mod stops;
@@ -44,8 +46,9 @@ use serde_json::{Value, json};
 
 use attached::looks_at_what_is_attached;
 pub use can::{Asks, Can, Turns};
+use listed::lists_its_models;
 use stops::says_why_it_stopped;
-use tools::{is_denied_a_tool, runs_a_tool};
+use tools::{is_denied_a_tool, runs_a_tool, says_yes_for_longer};
 
 use crate::mock_model::MockModel;
 use crate::support::{Client, Daemon, Place, is_alive, kill, parent_of};

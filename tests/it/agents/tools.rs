@@ -126,3 +126,42 @@ pub fn is_denied_a_tool(driven: &Driven) {
     );
     scene.was_understood(driven);
 }
+
+/// A question names its call and how far a yes can go, and the agent takes one for the session, where
+/// it offers that.
+pub fn says_yes_for_longer(driven: &Driven) {
+    if driven.can.asks != Asks::Always {
+        return;
+    }
+    let (scene, label) = (Scene::of(driven, ""), &driven.label);
+    let made = scene.work("made");
+    let prompt = format!("[[bash=touch {}]]", made.display());
+    let mut client = scene.daemon.connect();
+    let mut line =
+        json!({"type": "send", "id": 1, "text": prompt, "session": "main", "on_question": "wait"});
+    line["cwd"] = json!(scene.daemon.path(WORK));
+    client.send(&line.to_string());
+    let mut lines = client.until("question");
+    let question = lines.last().unwrap().clone();
+    let mut answer =
+        json!({"type": "answer", "question_id": question["question_id"], "approve": true});
+    let scopes = question["scopes"].as_array().expect("scopes");
+    assert_eq!(scopes[0], "once", "{label}: {question:#}");
+    if scopes.contains(&json!("session")) {
+        answer["scope"] = json!("session");
+    }
+    let told = scene.daemon.ask(&answer.to_string()).remove(0);
+    assert_eq!(told["ok"], true, "{label}: {told:#}");
+    lines.extend(client.until("message_end"));
+    assert!(made.exists(), "{label}: it was approved");
+    let started = lines.iter().filter(|line| line["type"] == "tool_start");
+    let calls: Vec<&Value> = started.map(|line| &line["tool_call_id"]).collect();
+    let call = &question["tool_call_id"];
+    assert!(calls.contains(&call), "{label}: {calls:?}: {question:#}");
+    let mut closed = lines
+        .iter()
+        .filter(|line| line["type"] == "question_closed");
+    let scope = &closed.next().expect("an end of the question")["scope"];
+    assert_eq!(*scope, answer["scope"], "{label}");
+    scene.was_understood(driven);
+}

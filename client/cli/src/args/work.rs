@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_protocol::JobId;
-use agentd_protocol::work::JobPhase;
+use agentd_protocol::work::{JobPhase, Scope};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::JsonArgs;
@@ -384,6 +384,27 @@ pub struct QuestionsArgs {
     pub json: bool,
 }
 
+// How far a yes goes.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScopeArg {
+    /// For what was asked
+    Once,
+    /// For the like of it, in this session
+    Session,
+    /// For the like of it, from now on
+    Always,
+}
+
+impl From<ScopeArg> for Scope {
+    fn from(scope: ScopeArg) -> Self {
+        match scope {
+            ScopeArg::Once => Self::Once,
+            ScopeArg::Session => Self::Session,
+            ScopeArg::Always => Self::Always,
+        }
+    }
+}
+
 // `answer`.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("how").args(["approve", "deny", "choice", "text"])))]
@@ -394,6 +415,9 @@ pub struct AnswerArgs {
     /// Yes
     #[arg(long)]
     pub approve: bool,
+    /// How far the yes goes, where the agent offers more than once
+    #[arg(long, value_name = "SCOPE", requires = "approve")]
+    pub scope: Option<ScopeArg>,
     /// No
     #[arg(long)]
     pub deny: bool,

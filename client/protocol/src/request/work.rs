@@ -152,6 +152,8 @@ pub struct Answer {
     pub question_id: String,
     /// To an `approval`.
     pub approve: Option<bool>,
+    /// With `approve:true`: how far the yes goes; once when absent.
+    pub scope: Option<Scope>,
     /// To a `choice`: one of its options.
     pub choice: Option<String>,
     /// To a `text` or a `secret`.
@@ -161,6 +163,34 @@ pub struct Answer {
     pub cancel: bool,
     /// A daemon says so to its worker: nobody answered, and why.
     pub by: Option<Silence>,
+}
+
+/// How far a yes to an approval goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// For what was asked.
+    Once,
+    /// For the like of it, as long as the agent has the session open.
+    Session,
+    /// For the like of it, from now on: the agent writes it down.
+    Always,
+}
+
+impl Scope {
+    /// Each of them, the narrowest first.
+    pub const ALL: &'static [Self] = &[Self::Once, Self::Session, Self::Always];
+
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Session => "session",
+            Self::Always => "always",
+        }
+    }
 }
 
 /// Why nobody answered a question.
@@ -201,6 +231,9 @@ impl Checked for Answer {
             return Err(invalid(format!(
                 "{given} of `approve`, `choice`, `text` and `cancel` are given: expected just one"
             )));
+        }
+        if self.scope.is_some() && self.approve != Some(true) {
+            return Err(invalid("`scope` is given without `approve:true`"));
         }
         let text = self.text.as_ref();
         if text.is_some_and(|text| text.0.len() > MAX_TEXT) {

@@ -11,7 +11,7 @@ from ._sync import Harness, Session, Stream, run_session
 from ._version import VERSION
 from .errors import AgentdError, OutcomeUnknownError, StillPendingError
 from .result import Cost, Result
-from .rows import Agent, HistoryTurn, Job, Question, SessionInfo, Usage
+from .rows import Agent, HistoryTurn, Job, Model, Question, SessionInfo, Usage
 from .types import Attachment, Event, Options, Send
 
 __version__ = VERSION
@@ -25,6 +25,7 @@ __all__ = [
     "Harness",
     "HistoryTurn",
     "Job",
+    "Model",
     "Options",
     "OutcomeUnknownError",
     "Question",

@@ -19,7 +19,7 @@ from ._io import Asyncio, Io
 from ._wire import absolute
 from .errors import InvalidRequestError, UnknownJobError
 from .result import Result
-from .rows import Agent, HistoryTurn, Job, Question, SessionInfo, Usage
+from .rows import Agent, HistoryTurn, Job, Model, Question, SessionInfo, Usage
 from .types import Event, Options, Send, Unpack
 
 _SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
@@ -126,6 +126,11 @@ class Session:
     ) -> None:
         """Another model for the turns that are sent from now on; what isn't named stays."""
         await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
+
+    @checked
+    async def models(self) -> list[Model]:
+        """Which models its agent has; the default is what its next turn takes."""
+        return await self._harness.models(session=self.name)
 
     @checked
     async def history(self, *, limit: int | None = None) -> list[HistoryTurn]:
@@ -312,6 +317,13 @@ class Harness:
         return Agent.of_lines(line.get("agents"))
 
     @checked
+    async def models(self, agent: str | None = None, *, session: str | None = None) -> list[Model]:
+        """Which models an agent has, as it says itself, or that of a session; a process of it is
+        started if none lives. The list is empty where it has none."""
+        asked = {"agent": agent, "session": session}
+        return Model.of_lines(await self._core.rows("models", asked, "models", "after"))
+
+    @checked
     async def usage(self, *, since: float | timedelta | None = None) -> list[Usage]:
         """What turns that have ended used, newest first; ``since``: accepted no longer ago than so
         many seconds."""
@@ -331,17 +343,19 @@ class Harness:
         question: str | Question,
         *,
         approve: bool | None = None,
+        scope: str | None = None,
         choice: str | None = None,
         text: str | None = None,
         cancel: bool = False,
     ) -> None:
         """Answers a question, or the one with this ``question_id``. By its ``kind``: ``approve``,
-        one of its options as ``choice``, ``text`` (of a secret, too), or ``cancel=True``.
+        one of its options as ``choice``, ``text`` (of a secret, too), or ``cancel=True``. With
+        ``approve=True`` the ``scope`` is one of its ``scopes``, and ``once`` when it isn't given.
 
         Raises ``errors.AlreadyAnsweredError`` when somebody was faster.
         """
         number = question.question_id if isinstance(question, Question) else question
-        said = {"approve": approve, "choice": choice, "text": text, "cancel": cancel or None}
+        said = {"approve": approve, "scope": scope, "choice": choice, "text": text, "cancel": cancel or None}
         said["question_id"] = number
         await self._core.ask("answer", said, changes=True, alone=False)
 

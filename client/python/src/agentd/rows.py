@@ -138,6 +138,24 @@ class Agent(Row):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Model(Row):
+    """A model that an agent has. ``provider`` and ``model`` are what a send takes."""
+
+    provider: str | None = None
+    model: str = ""
+    label: str | None = None
+    """What people call it."""
+    thinking: list[str] | None = None
+    """Its levels; ``None`` where the agent doesn't say."""
+    input: list[str] | None = None
+    """What it takes, as ``text`` and ``image``; ``None`` where the agent doesn't say."""
+    context_window: int | None = None
+    """In tokens."""
+    default: bool = False
+    """Does a turn take it that names none?"""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Question(Row):
     """What an agent asks, for ``Harness.answer``."""
 
@@ -150,6 +168,12 @@ class Question(Row):
     detail: str | None = None
     options: list[str] = field(default_factory=list)
     """Of a ``choice``."""
+    tool_call_id: str | None = None
+    """The tool call that leave is asked for."""
+    data: dict[str, Any] | None = field(default=None, repr=False)
+    """What that would do: ``command``, ``cwd``, ``diff``; ``None`` where the agent doesn't say."""
+    scopes: list[str] = field(default_factory=list)
+    """Of an ``approval``: how far a yes can go, of ``once``, ``session`` and ``always``."""
     expires_at: datetime | None = None
 
 

@@ -48,6 +48,8 @@ pub(crate) enum Timer {
     Doubt,
     /// An agent shortens its memory for too long.
     Compact(WorkerId),
+    /// `models` has waited long enough.
+    Models(u64),
     /// `drain` has waited long enough.
     Drain,
     /// Whoever was let in had time: the stop begins.

@@ -11,7 +11,7 @@ use crate::peers::collects::Collects;
 use crate::peers::conn::{Conn, Subscription};
 use crate::peers::questions::Questions;
 use crate::peers::steers::PendingSteers;
-use crate::peers::waiting::{Aborting, Dispatching, RestartWait};
+use crate::peers::waiting::{Aborting, Dispatching, ModelListing, RestartWait};
 
 pub(crate) mod collects;
 pub(crate) mod conn;
@@ -34,6 +34,7 @@ pub(crate) struct Peers {
     aborting: BTreeMap<u64, Aborting>,
     dispatching: BTreeMap<u64, Dispatching>,
     restarts: Vec<RestartWait>,
+    listings: Vec<ModelListing>,
 }
 
 impl Peers {
@@ -235,5 +236,31 @@ impl Peers {
     /// All who wait for one.
     pub(crate) fn take_restarts(&mut self) -> Vec<RestartWait> {
         std::mem::take(&mut self.restarts)
+    }
+
+    /// Those who wait for an agent's models.
+    pub(crate) fn listings(&self) -> &[ModelListing] {
+        &self.listings
+    }
+
+    pub(crate) fn listing(&mut self, number: u64) -> Option<&mut ModelListing> {
+        let mut all = self.listings.iter_mut();
+        all.find(|listing| listing.number == number)
+    }
+
+    pub(crate) fn lists(&mut self, listing: ModelListing) {
+        self.listings.push(listing);
+    }
+
+    /// It has its answer.
+    pub(crate) fn listed(&mut self, number: u64) -> Option<ModelListing> {
+        let at = self.listings.iter();
+        let at = at.take_while(|listing| listing.number != number).count();
+        (at < self.listings.len()).then(|| self.listings.remove(at))
+    }
+
+    /// All of them that are still there.
+    pub(crate) fn take_listings(&mut self) -> Vec<ModelListing> {
+        std::mem::take(&mut self.listings)
     }
 }

@@ -3,11 +3,14 @@
 //! Owns the data of each kind. What they wait for is in the rules.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use agentd_protocol::request::Ignored;
 use agentd_protocol::{Code, Id, JobId};
 
-use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::ids::{ConnId, Process, SessionId, TurnId, WorkerId};
+use crate::pool::fit::Fit;
+use crate::store::Pins;
 
 /// An `abort` that waits until it is known which of its jobs exist, and until the marks of those are
 /// durable: what was aborted must not run after a crash.
@@ -48,4 +51,27 @@ pub(crate) struct RestartWait {
     pub(crate) conn: ConnId,
     pub(crate) id: Option<Id>,
     pub(crate) slots: BTreeSet<WorkerId>,
+}
+
+/// A `models` that waits for an agent's answer.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ModelListing {
+    pub(crate) number: u64,
+    pub(crate) conn: ConnId,
+    pub(crate) id: Option<Id>,
+    pub(crate) agent: String,
+    /// That whose process is asked, if it has one.
+    pub(crate) session: Option<SessionId>,
+    /// What its next turn asks for.
+    pub(crate) pins: Pins,
+    /// What a process is started with if none lives.
+    pub(crate) fit: Fit,
+    /// So many models were told on pages before.
+    pub(crate) after: u64,
+    /// Until then.
+    pub(crate) until: Duration,
+    /// The process that was asked.
+    pub(crate) asked: Option<Process>,
+    /// The one that was started for it.
+    pub(crate) started: Option<WorkerId>,
 }

@@ -89,6 +89,7 @@ mod tests {
                 tells: crate::agent::Reports::TEXT,
                 attachments: crate::attached::AttachmentSupport::Nothing,
                 steers: true,
+                lists_models: true,
                 compacts: true,
                 concurrent_sends: 1,
                 ready_within: Duration::from_secs(60),

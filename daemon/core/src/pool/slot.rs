@@ -52,6 +52,8 @@ pub(crate) struct Slot {
     /// Its turns take steers.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
+    /// It says which models it has.
+    pub(crate) lists_models: bool,
     /// What goes with its turns.
     pub(crate) takes: AttachmentSupport,
     /// What it holds survives it.
@@ -334,6 +336,7 @@ impl Slot {
             models: None,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
+            lists_models: agent.describe.lists_models,
             takes: agent.describe.attachments,
             resumes: matches!(agent.describe.resume, Resume::Native | Resume::Stateless),
             resuming: None,

@@ -6,7 +6,7 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::rows::QuestionRow;
-use agentd_protocol::work::{Answer, Questions as Listing};
+use agentd_protocol::work::{Answer, Questions as Listing, Scope};
 use agentd_protocol::{Code, Id, JobId, limits};
 
 use crate::ids::{ConnId, QuestionId, Token};
@@ -14,7 +14,7 @@ use crate::jobs::said::Out;
 use crate::outbox::awaiting::{Answered, Awaiting};
 use crate::peers::lookup::Asked;
 use crate::peers::questions::Closed;
-use crate::rules::questions::closed_line;
+use crate::rules::questions::{about, closed_line};
 use crate::state::State;
 use crate::store::{Query, Write};
 use crate::worker::{Asking, QuestionKind, Reply};
@@ -62,6 +62,7 @@ impl State {
             title: open.asking.title.clone(),
             detail: open.asking.detail.clone(),
             options: open.asking.options.clone(),
+            about: about(&open.asking),
             expires_at: open.expires_at.clone(),
         })
     }
@@ -98,6 +99,10 @@ impl State {
             return;
         };
         let word = if dismissed { "cancel" } else { word(&reply) };
+        let scope = match reply {
+            Reply::ApprovedFor(lasting) => Some(lasting),
+            _ => None,
+        };
         let answered = Answered {
             turn: open.turn,
             conn,
@@ -107,7 +112,7 @@ impl State {
             native: open.asking.question,
             reply,
         };
-        let body = closed_line(question, Closed::Answer, Some(word)).body();
+        let body = closed_line(question, Closed::Answer, Some(word), scope).body();
         let write = Write::Event {
             job: question.job,
             line: body.clone(),
@@ -166,7 +171,7 @@ impl State {
 /// What was answered, in a word: never a text.
 const fn word(reply: &Reply) -> &'static str {
     match reply {
-        Reply::Approved => "approve",
+        Reply::Approved | Reply::ApprovedFor(_) => "approve",
         Reply::Denied => "deny",
         Reply::Unanswered(why) => why.name(),
         Reply::Chosen(_) => "choice",
@@ -179,6 +184,7 @@ const fn word(reply: &Reply) -> &'static str {
 fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
     let Answer {
         approve,
+        scope,
         choice,
         text,
         cancel,
@@ -189,7 +195,12 @@ fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
         // Whoever dismisses a question gives the answer that changes nothing.
         (QuestionKind::Approval, None, None, None) if cancel => return Ok(Reply::Denied),
         (_, None, None, None) if cancel => return Ok(Reply::Cancelled),
-        (QuestionKind::Approval, Some(true), None, None) => return Ok(Reply::Approved),
+        (QuestionKind::Approval, Some(true), None, None) => {
+            match yes(asking, scope.unwrap_or(Scope::Once)) {
+                Some(reply) => return Ok(reply),
+                None => scopes(asking),
+            }
+        }
         (QuestionKind::Approval, Some(false), None, None) => {
             // A daemon in front of this one says that nobody said it.
             return Ok(by.map_or(Reply::Denied, Reply::Unanswered));
@@ -211,6 +222,23 @@ fn fitting(asking: &Asking, answer: Answer) -> Result<Reply, Rejected> {
     let kind = asking.kind.name();
     let error = format!("the question `{question_id}` is of kind `{kind}`: expected {expected}");
     Err(Rejected::new(Code::InvalidRequest, error))
+}
+
+/// A yes that goes so far, if it can.
+fn yes(asking: &Asking, scope: Scope) -> Option<Reply> {
+    let mut lasting = asking.about.lasting.iter().copied();
+    match scope {
+        Scope::Once => Some(Reply::Approved),
+        further => lasting
+            .find(|lasting| lasting.scope() == further)
+            .map(Reply::ApprovedFor),
+    }
+}
+
+fn scopes(asking: &Asking) -> String {
+    let scopes = about(asking).scopes;
+    let scopes: Vec<String> = scopes.iter().map(|scope| format!("`{scope}`")).collect();
+    format!("`scope`, one of {}", scopes.join(", "))
 }
 
 /// Of a question that was asked once.

@@ -81,6 +81,7 @@ impl State {
         // What it asked and nobody looked at yet takes memory, and has nobody to answer.
         self.sessions.forget_conn(conn);
         self.forget_asker(conn);
+        self.lists_nothing(conn);
     }
 
     /// Nobody is told more of a job there. It may be over: its followers outlive it while they read.

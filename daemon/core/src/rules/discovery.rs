@@ -65,6 +65,9 @@ impl State {
             Request::Send(send) => of_send(send),
             Request::Dispatch(dispatch) => dispatch.jobs.iter().any(|job| of_send(&job.send)),
             Request::SessionNew(new) => new.agent.as_deref().map_or_else(nobody, unknown),
+            Request::Models(asked) if asked.session.is_none() => {
+                asked.agent.as_deref().map_or_else(nobody, unknown)
+            }
             Request::RestartWorker(restart) => restart.agent.as_deref().is_some_and(unknown),
             _ => false,
         }

@@ -24,6 +24,7 @@ mod indexing;
 mod inside;
 mod logging;
 mod model;
+mod model_list;
 mod one_shot_form;
 mod pause;
 mod pins;

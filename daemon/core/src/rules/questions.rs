@@ -5,23 +5,23 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::{Line, ToolTrace};
+use agentd_protocol::line::{Line, QuestionAbout, ToolTrace};
 use agentd_protocol::request::OnQuestion;
-use agentd_protocol::serde_json;
-use agentd_protocol::work::Silence;
+use agentd_protocol::serde_json::{self, Value};
+use agentd_protocol::work::{Scope, Silence};
 
 use crate::effect::Effect;
 use crate::ids::{Process, QuestionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::limits::{
-    DEFAULT_TIMEOUT, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
+    DEFAULT_TIMEOUT, NAME_BYTES, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
     QUESTIONS_PER_SESSION,
 };
 use crate::outbox::timers::Timer;
 use crate::peers::questions::{Closed, Question};
 use crate::state::State;
 use crate::text::{escaped_len, head_and_tail, millis, rfc3339};
-use crate::worker::{AskedFor, Asking, QuestionKind, Reply, WorkerCommand};
+use crate::worker::{About, AskedFor, Asking, Lasting, QuestionKind, Reply, WorkerCommand};
 
 /// Why a question gets no answer at all.
 enum Unanswered {
@@ -73,6 +73,7 @@ impl State {
             title: asking.title.clone(),
             detail: asking.detail.clone(),
             options: asking.options.clone(),
+            about: Box::new(about(&asking)),
             expires_at: waits.is_ok().then(|| expires_at.clone()),
         };
         // It is told although nobody may answer: whoever reads the turn sees what was denied, and
@@ -267,7 +268,7 @@ impl State {
     }
 
     pub(crate) fn say_closed(&mut self, turn: TurnId, question: QuestionId, by: Closed) {
-        let line = closed_line(question, by, None);
+        let line = closed_line(question, by, None, None);
         self.say_numbered(turn, &line);
     }
 
@@ -306,12 +307,42 @@ const fn silence(kind: QuestionKind, why: Silence) -> Reply {
     }
 }
 
-pub(crate) fn closed_line(question: QuestionId, by: Closed, answer: Option<&str>) -> Line {
+/// What a program may want to know of it besides its words.
+pub(crate) fn about(asking: &Asking) -> QuestionAbout {
+    let About {
+        call,
+        data,
+        lasting,
+    } = &asking.about;
+    let data = data.as_deref().map(serde_json::from_str::<Value>);
+    let scopes = match asking.kind {
+        QuestionKind::Approval => {
+            let lasting = lasting.iter().map(|lasting| lasting.scope());
+            let scopes = std::iter::once(Scope::Once).chain(lasting);
+            scopes.map(|scope| scope.name().to_owned()).collect()
+        }
+        QuestionKind::Choice | QuestionKind::Text | QuestionKind::Secret => Vec::new(),
+    };
+    QuestionAbout {
+        tool_call_id: call.clone(),
+        // An adapter made it.
+        data: data.and_then(Result::ok).filter(Value::is_object),
+        scopes,
+    }
+}
+
+pub(crate) fn closed_line(
+    question: QuestionId,
+    by: Closed,
+    answer: Option<&str>,
+    scope: Option<Lasting>,
+) -> Line {
     Line::QuestionClosed {
         job: question.job,
         question_id: question.to_string(),
         by: by.name().to_owned(),
         answer: answer.map(str::to_owned),
+        scope: scope.map(|lasting| lasting.scope().name().to_owned()),
     }
 }
 
@@ -321,6 +352,10 @@ fn shorten(asking: &mut Asking) -> Result<(), Unanswered> {
     asking.title = head_and_tail(title, QUESTION_TITLE).0;
     let detail = asking.detail.take();
     asking.detail = detail.map(|detail| head_and_tail(detail, QUESTION_DETAIL).0);
+    let about = &mut asking.about;
+    about.call.take_if(|call| call.len() > NAME_BYTES);
+    // Half of it would be no JSON, or another command.
+    about.data.take_if(|data| data.len() > QUESTION_DETAIL);
     let lengths = asking.options.iter().map(|option| escaped_len(option) + 3);
     if lengths.sum::<usize>() > QUESTION_OPTIONS {
         // The answer is one of them word for word, so none can be shortened.

@@ -126,6 +126,7 @@ impl State {
             Request::Questions(questions) => self.questions(conn, id, &questions),
             Request::Answer(answer) => self.answer_question(conn, id, answer),
             Request::Compact(compact) => self.compact(conn, id, compact, facts),
+            Request::Models(asked) => self.models(conn, id, asked, facts),
             Request::SetModel(set) => self.set_model(conn, id, set, facts),
             Request::SessionList(list) => self.session_list(conn, id, list),
             Request::SessionNew(new) => self.session_new(conn, id, new, facts),

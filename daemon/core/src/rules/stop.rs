@@ -213,6 +213,10 @@ impl State {
         for wait in self.peers.take_restarts() {
             self.refuse_stopping(wait.conn, wait.id);
         }
+        for wait in self.peers.take_listings() {
+            self.outbox.clear(Timer::Models(wait.number));
+            self.refuse_stopping(wait.conn, wait.id);
+        }
     }
 
     /// Running turns had their time.

@@ -142,6 +142,7 @@ impl State {
             slot.cwd_per_turn = traits.cwd_per_turn;
             slot.steers = traits.steers.unwrap_or(slot.steers);
             slot.compacts = traits.compacts.unwrap_or(slot.compacts);
+            slot.lists_models = traits.lists_models.unwrap_or(slot.lists_models);
             slot.takes = traits.takes.unwrap_or(slot.takes);
             slot.resumes = traits.resumes.unwrap_or(slot.resumes);
             slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);

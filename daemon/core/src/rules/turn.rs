@@ -73,6 +73,7 @@ impl State {
             WorkerEvent::Asked { turn, asking } => self.asked(worker, turn, asking),
             WorkerEvent::Withdrew { question } => self.withdrew(worker, &question),
             WorkerEvent::Steered { steer, steering } => self.steered(worker, steer, steering),
+            WorkerEvent::Models { number, result } => self.models_told(worker, number, result),
             WorkerEvent::Compacted { result } => self.compacted(worker, result),
             // Its sessions go on in a new process before their next turn.
             WorkerEvent::Spoilt { why } => self.spoilt(worker, why),

@@ -27,6 +27,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
         },
         fallback_chain: resume == Resume::InTurn,
         steers: sessions != Sessions::PerTurn,
+        lists_models: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
         tells: Reports::TEXT,
         attachments: match sessions {

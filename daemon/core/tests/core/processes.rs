@@ -146,6 +146,10 @@ impl World {
                 assert!(process.turns.contains(&turn), "a steer of another's turn");
                 process.steers.push((steer, text));
             }
+            WorkerCommand::Models { number, pins } => {
+                assert!(process.ready, "asked for models before it was ready");
+                process.listings.push((number, *pins));
+            }
             WorkerCommand::Compact { session, .. } => {
                 assert!(process.turns.is_empty(), "compacted in a turn");
                 process.compacting = Some(session);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use agentd_core::event::Fault;
 use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
-use agentd_core::worker::{Exit, Failure, Outcome, QuestionKind, Steering, Traits, WorkerEvent};
+use agentd_core::worker::{
+    Exit, Failure, ModelList, Outcome, QuestionKind, Steering, Traits, WorkerEvent,
+};
 use agentd_core::{Event, Settings, ids};
 use agentd_protocol::request::Subscribe;
 use agentd_protocol::{Code, JobId, serde_json};
@@ -410,6 +412,11 @@ fn talk(
                 let result = Ok(None);
                 world.worker(process, WorkerEvent::Compacted { result });
             }
+            let listing = world.processes.get_mut(&process);
+            if let Some((number, _)) = listing.and_then(|known| known.listings.pop()) {
+                let result = Ok(ModelList::default());
+                world.worker(process, WorkerEvent::Models { number, result });
+            }
             return;
         }
         (6, Some(process)) => return world.worker(process, WorkerEvent::Spoilt { why: "a steer" }),
@@ -434,8 +441,10 @@ fn talk(
             1 => r#"{"type":"compact"}"#.to_owned(),
             _ => r#"{"type":"compact","session":"one0"}"#.to_owned(),
         },
-        _ => match pick % 3 {
+        _ => match pick % 5 {
             0 => r#"{"type":"questions"}"#.to_owned(),
+            3 => r#"{"type":"models","session":"one0"}"#.to_owned(),
+            4 => r#"{"type":"models","agent":"keeps"}"#.to_owned(),
             1 => r#"{"type":"set_model","session":"one0","model":"m"}"#.to_owned(),
             _ => r#"{"type":"set_model","session":"one1","model":"n"}"#.to_owned(),
         },

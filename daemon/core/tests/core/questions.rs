@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_core::ids::ConnId;
-use agentd_core::worker::{AskedFor, Asking, Exit, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{About, AskedFor, Asking, Exit, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::work::{Private, Silence};
 
@@ -19,6 +19,7 @@ pub fn asking(kind: QuestionKind) -> Asking {
         detail: Some("all of it".to_owned()),
         options: vec!["left".to_owned(), "right".to_owned()],
         limit: None,
+        about: About::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_core::Event;
 use agentd_core::store::{Loaded, Stored};
-use agentd_core::worker::{Asking, Exit, QuestionKind, WorkerEvent};
+use agentd_core::worker::{About, Asking, Exit, QuestionKind, WorkerEvent};
 use agentd_protocol::{Body, JobId};
 
 use crate::agents::settings;
@@ -207,6 +207,7 @@ fn long_question() -> Asking {
         detail: Some("x".repeat(1024 * 1024)),
         options: Vec::new(),
         limit: None,
+        about: About::default(),
     }
 }
 

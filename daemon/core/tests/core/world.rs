@@ -45,6 +45,8 @@ pub struct Process {
     pub compacting: Option<String>,
     /// Pins that it was asked to take.
     pub switched: Vec<Pins>,
+    /// Questions for its models.
+    pub listings: Vec<(u64, Pins)>,
     /// Is its output not read?
     pub paused: bool,
     /// What it said that it takes when it got ready.

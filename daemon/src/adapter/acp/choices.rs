@@ -3,6 +3,8 @@
 //! Owns both ways of ACP to offer them: `models` with `session/set_model`, and the newer
 //! `configOptions` with `session/set_config_option`. Must not know when one is set.
 
+use agentd_core::store::Pins;
+use agentd_protocol::models::ModelRow;
 use serde_json::Value;
 
 use super::wire;
@@ -24,6 +26,8 @@ struct Choice {
     option: Option<String>,
     current: Option<String>,
     values: Vec<String>,
+    /// What people call each of them, where that is something else.
+    labels: Vec<Option<String>>,
 }
 
 /// All that is offered.
@@ -71,27 +75,30 @@ fn option(options: &[Object<'_>], category: &str) -> Option<Choice> {
     let found = options.iter().find(|option| {
         option.string("category").as_deref() == Some(category) && option.raw("options").is_some()
     })?;
+    let (values, labels) = values(found).into_iter().unzip();
     Some(Choice {
         option: Some(named(found, "id")?),
         current: named(found, "currentValue"),
-        values: values(found),
+        values,
+        labels,
     })
 }
 
 fn models(result: &Object<'_>) -> Option<Choice> {
     let models = result.object("models")?;
     let offered = models.objects("availableModels").into_iter().take(VALUES);
+    let offered = offered.filter_map(|model| labelled(&model, named(&model, "modelId")?));
+    let (values, labels) = offered.unzip();
     Some(Choice {
         option: None,
         current: named(&models, "currentModelId"),
-        values: offered
-            .filter_map(|model| named(&model, "modelId"))
-            .collect(),
+        values,
+        labels,
     })
 }
 
 /// Options come plain or in groups.
-fn values(option: &Object<'_>) -> Vec<String> {
+fn values(option: &Object<'_>) -> Vec<(String, Option<String>)> {
     let all = option.objects("options").into_iter().flat_map(|one| {
         let grouped = one.objects("options");
         if grouped.is_empty() {
@@ -100,9 +107,15 @@ fn values(option: &Object<'_>) -> Vec<String> {
             grouped
         }
     });
-    all.filter_map(|one| one.string("value"))
+    all.filter_map(|one| labelled(&one, one.string("value")?))
         .take(VALUES)
         .collect()
+}
+
+/// A value with what people call it.
+fn labelled(one: &Object<'_>, value: String) -> Option<(String, Option<String>)> {
+    let label = named(one, "name").filter(|label| *label != value);
+    Some((value, label))
 }
 
 impl Choice {
@@ -157,6 +170,46 @@ impl Offer {
         let bytes: usize = choice.values.iter().map(String::len).sum();
         // All or nothing: a list that is cut would make models refused that there are.
         (bytes <= MODELS).then(|| choice.values.clone())
+    }
+
+    /// What a pinned model is called here.
+    pub(super) fn named(&self, pins: &Pins) -> Option<String> {
+        let model = pins.model.as_ref()?;
+        match &pins.provider {
+            Some(provider) => self.model.as_ref()?.under(provider, model),
+            None => Some(model.clone()),
+        }
+    }
+
+    /// The models as they can be asked for, with the one that turns have which name none. The levels
+    /// offered are those of the model in force.
+    pub(super) fn rows(&self, usual: Option<&str>) -> Option<Vec<ModelRow>> {
+        let choice = self.model.as_ref()?;
+        let whole = choice.is_complete();
+        let levels = self.thinking.as_ref().map(|levels| levels.values.clone());
+        let row = |(value, label): (&String, &Option<String>)| {
+            let split = value.split_once('/').filter(|_| whole);
+            ModelRow {
+                provider: split.map(|(provider, _)| provider.to_owned()),
+                model: split.map_or(value.as_str(), |(_, model)| model).to_owned(),
+                label: label.clone(),
+                thinking: levels
+                    .clone()
+                    .filter(|_| choice.current.as_ref() == Some(value)),
+                default: usual == Some(value),
+                ..ModelRow::default()
+            }
+        };
+        let mut rows: Vec<ModelRow> = choice.values.iter().zip(&choice.labels).map(row).collect();
+        // Gemini CLI has models that it doesn't list.
+        if let Some(usual) = usual.filter(|usual| !choice.values.iter().any(|it| it == usual)) {
+            let usual = ModelRow {
+                default: true,
+                ..ModelRow::named(usual)
+            };
+            rows.insert(0, usual);
+        }
+        Some(rows)
     }
 
     /// How this model is set: nothing if it is the current one. Where all models are listed it is one

@@ -22,8 +22,9 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::store::Pins;
 use agentd_core::toolsets::Toolsets;
-use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{Failure, ModelList, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
@@ -53,6 +54,7 @@ pub const fn describe() -> Capabilities {
         toolsets: Toolsets::None,
         fallback_chain: false,
         steers: false,
+        lists_models: true,
         compacts: false,
         tells: Reports {
             thinking: true,
@@ -440,6 +442,20 @@ impl Wire for Acp {
         self.release(None, out);
     }
 
+    fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>) {
+        if let Step::Broken(failure) = &self.step {
+            return out.models(number, Err(failure.clone()));
+        }
+        let pinned = self.offer.named(pins);
+        let rows = self.offer.rows(pinned.as_deref().or(self.usual.as_deref()));
+        let note = match &rows {
+            None => Some(format!("{} offers no choice of models", self.shown())),
+            Some(_) => None,
+        };
+        let rows = rows.unwrap_or_default();
+        out.models(number, Ok(ModelList { rows, note }));
+    }
+
     fn put_abort(&mut self, out: &mut Out<'_>) {
         self.put_cancel(out);
     }
@@ -453,6 +469,8 @@ mod midturn;
 mod replay;
 #[cfg(test)]
 mod schema;
+#[cfg(test)]
+mod scopes;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]

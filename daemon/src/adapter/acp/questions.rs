@@ -3,8 +3,8 @@
 //! Owns the way there and back. No request is left without an answer: a turn's end or its cancel
 //! answers what is open. Must not know who answers.
 
-use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
-use serde_json::Value;
+use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply, WorkerEvent};
+use serde_json::{Map, Value, json};
 
 use super::turn::{NAME, Seen, Turn, seen};
 use super::{Acp, NAMELESS, wire};
@@ -29,6 +29,8 @@ pub(super) struct Question {
     options: Vec<(String, String)>,
     /// To allow once, and to reject once, of an approval.
     once: Option<(String, Option<String>)>,
+    /// To allow for longer.
+    lasting: Vec<(Lasting, String)>,
 }
 
 impl Acp {
@@ -78,6 +80,7 @@ impl Acp {
         let call = about.call.clone();
         let once = approval(&offered);
         let options: Vec<(String, String)> = shown(&offered);
+        let lasting = once.as_ref().map(|_| lasting(&offered)).unwrap_or_default();
         let asking = Asking {
             question: name.clone(),
             kind: match once {
@@ -91,6 +94,11 @@ impl Acp {
                 None => options.iter().map(|(shown, _)| shown.clone()).collect(),
             },
             limit: None,
+            about: About {
+                call: call.clone(),
+                data: tool.as_ref().and_then(|tool| data(tool, &about, turn)),
+                lasting: lasting.iter().map(|(lasting, _)| *lasting).collect(),
+            },
         };
         if let Some(call) = &call {
             turn.asked_about(call, &about);
@@ -102,6 +110,7 @@ impl Acp {
             call,
             options,
             once,
+            lasting,
         });
         out.push(WorkerEvent::Asked {
             turn: Some(turn),
@@ -117,7 +126,10 @@ impl Acp {
         };
         let open = self.questions.remove(at);
         let option = open.chosen(reply);
-        let allowed = matches!(reply, Reply::Approved | Reply::Chosen(_)) && option.is_some();
+        let allowed = matches!(
+            reply,
+            Reply::Approved | Reply::ApprovedFor(_) | Reply::Chosen(_)
+        ) && option.is_some();
         let answer = option.map_or_else(wire::cancelled, |option| wire::selected(&option));
         wire::put_result(&open.id, &answer, out);
         if let (true, Some(call), Some(turn)) = (allowed, &open.call, &mut self.driver.turn) {
@@ -170,6 +182,11 @@ impl Question {
     fn chosen(&self, reply: &Reply) -> Option<String> {
         match reply {
             Reply::Approved => self.once.as_ref().map(|(allow, _)| allow.clone()),
+            Reply::ApprovedFor(wanted) => {
+                let mut lasting = self.lasting.iter();
+                let found = lasting.find(|(lasting, _)| lasting == wanted);
+                found.map(|(_, id)| id.clone())
+            }
             Reply::Denied | Reply::Unanswered(_) => {
                 self.once.as_ref().and_then(|(_, reject)| reject.clone())
             }
@@ -219,6 +236,66 @@ fn approval(offered: &[Offered]) -> Option<(String, Option<String>)> {
     };
     let allow = of("allow_once").filter(|_| offered.iter().all(known))?;
     Some((allow, of("reject_once")))
+}
+
+/// What allows for longer. `allow_always` is ACP's only word for that, and agents mean by it what
+/// they call it: Gemini CLI's is for its session. Of two that are called alike neither is offered.
+fn lasting(offered: &[Offered]) -> Vec<(Lasting, String)> {
+    let always = offered
+        .iter()
+        .filter(|option| option.kind.as_deref() == Some("allow_always"));
+    let says = |text: &str| text.to_ascii_lowercase().contains("session");
+    let (session, rest): (Vec<_>, Vec<_>) =
+        always.partition(|option| says(&option.name) || says(&option.id));
+    let only = |lasting, options: &[&Offered]| match options {
+        [one] => Some((lasting, one.id.clone())),
+        _ => None,
+    };
+    let both = [
+        only(Lasting::Session, &session),
+        only(Lasting::Always, &rest),
+    ];
+    both.into_iter().flatten().collect()
+}
+
+/// What the tool would do: its command, where, and what it would change.
+fn data(tool: &Object<'_>, about: &Seen, turn: &Turn) -> Option<String> {
+    let held = about.call.as_ref().and_then(|call| turn.input_of(call));
+    let input = about.input.as_ref().or(held);
+    let input = input.and_then(|input| Object::parse(input.as_bytes()));
+    let words = |input: &Object<'_>| -> Option<String> {
+        let words: Option<Vec<String>> = input.get("command");
+        input
+            .string("command")
+            .or(words.map(|words| words.join(" ")))
+    };
+    let mut data = Map::new();
+    if let Some(command) = input.as_ref().and_then(words) {
+        data.insert("command".to_owned(), json!(command));
+    }
+    if let Some(cwd) = input.as_ref().and_then(|input| input.string("cwd")) {
+        data.insert("cwd".to_owned(), json!(cwd));
+    }
+    let diff = diff(tool);
+    if !diff.is_empty() {
+        data.insert("diff".to_owned(), json!(diff));
+    }
+    (!data.is_empty()).then(|| Value::Object(data).to_string())
+}
+
+fn diff(tool: &Object<'_>) -> Vec<Value> {
+    let parts = tool
+        .objects("content")
+        .into_iter()
+        .filter(|part| part.string("type").as_deref() == Some("diff"));
+    let change = |part: Object<'_>| {
+        let mut change = json!({"path": part.string("path")?, "new": part.string("newText")?});
+        if let Some(old) = part.string("oldText") {
+            change["old"] = json!(old);
+        }
+        Some(change)
+    };
+    parts.filter_map(change).collect()
 }
 
 /// Options by their names, or by their ids where two have one name.

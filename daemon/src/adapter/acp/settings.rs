@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::replay::{Replay, pinned};
 use super::*;
-use crate::adapter::testing::{cancel, prompt};
+use crate::adapter::testing::{cancel, models, prompt};
 
 #[test]
 fn setting_of_a_cancelled_turn_fails_no_other() {
@@ -150,4 +150,102 @@ fn model_beyond_a_partial_list_is_let_through() {
         let last = replay.wrote.last().unwrap();
         assert_eq!(last["params"]["modelId"], value);
     }
+}
+
+/// The models that are told of an agent as it was recorded.
+fn listed(file: &str) -> ModelList {
+    let mut replay = Replay::of(file).remove(0);
+    replay.tell(&models(7));
+    match replay.events.pop() {
+        Some(WorkerEvent::Models {
+            result: Ok(list), ..
+        }) => list,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn models_are_those_that_real_agents_offer() {
+    for (file, expected) in [
+        (
+            "opencode-1.18.33.jsonl",
+            &[
+                (Some("mock"), "mock-1", true),
+                (Some("mock"), "mock-2", false),
+            ][..],
+        ),
+        (
+            "hermes-0.19.0.jsonl",
+            &[
+                (None, "custom:mock-model", true),
+                (None, "custom:mock-1", false),
+            ],
+        ),
+        (
+            "gemini-0.61.0.jsonl",
+            &[
+                (None, "gemini-2.5-flash", true),
+                (None, "auto", false),
+                (None, "gemini-3.1-pro-preview-customtools", false),
+            ],
+        ),
+    ] {
+        let list = listed(file);
+        let rows: Vec<_> = list
+            .rows
+            .iter()
+            .map(|row| (row.provider.as_deref(), row.model.as_str(), row.default))
+            .collect();
+        assert_eq!(rows, expected, "{file}");
+        assert_eq!(list.note, None);
+    }
+    let labels = listed("gemini-0.61.0.jsonl").rows;
+    assert_eq!(labels[1].label.as_deref(), Some("Auto"));
+    // What says no more than the name is none.
+    let plain = listed("opencode-1.18.33.jsonl").rows;
+    assert_eq!(plain[0].label, None);
+}
+
+#[test]
+fn models_levels_are_of_the_one_in_force() {
+    let mut replay = Replay::begun(None);
+    replay.initialized(true);
+    replay.answer(&levels("one", "low", &["low", "high"]));
+    replay.tell(&models(7));
+    let Some(WorkerEvent::Models {
+        result: Ok(list), ..
+    }) = replay.events.pop()
+    else {
+        panic!("no list");
+    };
+    let told: Vec<_> = list.rows.iter().map(|row| row.thinking.clone()).collect();
+    assert_eq!(
+        told,
+        [Some(vec!["low".to_owned(), "high".to_owned()]), None]
+    );
+}
+
+#[test]
+fn models_nobody_offers_are_none_and_say_why() {
+    let mut replay = Replay::ready();
+    replay.tell(&models(7));
+    let Some(WorkerEvent::Models {
+        result: Ok(list), ..
+    }) = replay.events.pop()
+    else {
+        panic!("no list");
+    };
+    assert!(list.rows.is_empty());
+    assert!(list.note.unwrap().contains("offers no choice of models"));
+    let mut broken = Replay::begun(None);
+    broken.refuse(-32000, "Authentication required");
+    broken.tell(&models(7));
+    let Some(WorkerEvent::Models {
+        result: Err(failure),
+        ..
+    }) = broken.events.pop()
+    else {
+        panic!("no failure");
+    };
+    assert_eq!(failure.code, Code::AgentAuth);
 }

@@ -7,6 +7,7 @@ use agentd_core::worker::{Failure, Outcome, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
 
+use super::models;
 use super::steer::Compaction;
 use super::{Claude, GONE, cancelled, ended, questions};
 use crate::adapter::driver::Out;
@@ -111,9 +112,11 @@ impl Claude {
         if id.is_some() && id == self.probe {
             self.probe = None;
             self.resumed = false;
-            let account = response
-                .object("response")
-                .and_then(|told| told.object("account"));
+            let told = response.object("response");
+            let models = told.as_ref().and_then(|told| told.raw("models"));
+            // An answer to a later question need not repeat them.
+            self.models = models.and_then(models::kept).or(self.models.take());
+            let account = told.and_then(|told| told.object("account"));
             if let Some(account) = account {
                 let key = account.string("apiKeySource");
                 let has_key = key.is_some_and(|key| key != "none");

@@ -8,6 +8,7 @@
 
 mod content;
 mod decode;
+mod models;
 mod news;
 mod questions;
 mod steer;
@@ -105,6 +106,7 @@ pub const fn describe() -> Capabilities {
         toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
+        lists_models: true,
         compacts: true,
         tells: Reports {
             thinking: true,
@@ -186,6 +188,8 @@ pub struct Claude {
     last: u64,
     /// The `initialize` whose answer makes the process ready.
     probe: Option<String>,
+    /// The models of its answer, as they were written.
+    models: Option<Box<str>>,
     /// The session as last reported.
     named: Option<String>,
     /// Was an earlier session to be reopened, and not seen yet?
@@ -209,6 +213,7 @@ impl Claude {
             seed: RandomState::new().hash_one(0),
             last: 0,
             probe: None,
+            models: None,
             named: None,
             resumed: spawn.resume.is_some(),
             tells: false,
@@ -293,6 +298,11 @@ impl Wire for Claude {
         self.switch_to(pins, out);
     }
 
+    fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>) {
+        let pinned = pins.model.as_deref();
+        out.models(number, models::listed(self.models.as_deref(), pinned));
+    }
+
     /// The agent queues what is written meanwhile, a prompt behind a compaction, too: none waits
     /// here for a turn's end.
     fn takes_prompt(&self) -> bool {
@@ -354,5 +364,7 @@ impl Wire for Claude {
 mod hazards;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod scopes;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Asking, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::work::Silence;
 use serde_json::{Map, Value, json};
 
@@ -41,8 +41,8 @@ pub(super) struct PermissionRequests(BTreeMap<String, Open>);
 
 #[derive(Debug)]
 enum Open {
-    /// With the tool's input.
-    Approval(Option<String>),
+    /// With the tool's input, and the rules that a yes for longer writes down.
+    Approval(Option<String>, Vec<Value>),
     Choices {
         turn: Option<TurnId>,
         /// The tool's input.
@@ -86,7 +86,9 @@ impl PermissionRequests {
             return;
         }
         let input = request.raw("input").filter(|raw| raw.len() <= KEPT);
-        let open = Open::Approval(input.map(str::to_owned));
+        let rules = rules(request);
+        let about = about(&tool, request, &rules);
+        let open = Open::Approval(input.map(str::to_owned), rules);
         self.0.insert(id.to_owned(), open);
         let asking = Asking {
             question: id.to_owned(),
@@ -95,6 +97,7 @@ impl PermissionRequests {
             detail: Some(detail(request)),
             options: Vec::new(),
             limit: None,
+            about,
         };
         out.push(WorkerEvent::Asked { turn, asking });
     }
@@ -116,41 +119,21 @@ impl PermissionRequests {
     /// What became of a question. One that isn't open was of another process, or is withdrawn.
     pub(super) fn answered(&mut self, question_name: &str, reply: &Reply, out: &mut Out<'_>) {
         // The id of an approval may have a `#` itself.
-        let whole = matches!(self.0.get(question_name), Some(Open::Approval(_)));
+        let whole = matches!(self.0.get(question_name), Some(Open::Approval(..)));
         let part = question_name.rsplit_once('#').filter(|_| !whole);
         let (id, number) = match part {
             Some((id, number)) => (id, number.parse().ok()),
             None => (question_name, None),
         };
-        if !whole && matches!(self.0.get(id), Some(Open::Approval(_))) {
+        if !whole && matches!(self.0.get(id), Some(Open::Approval(..))) {
             return;
         }
         match self.0.remove(id) {
             None => {}
-            Some(Open::Approval(input)) if *reply == Reply::Approved => {
-                let mut reply = json!({"behavior": "allow"});
-                let input: Option<Value> = input.and_then(|raw| serde_json::from_str(&raw).ok());
-                if let Some(input) = input {
-                    reply["updatedInput"] = input;
-                }
-                put_reply(id, &reply, out);
-            }
-            Some(Open::Approval(_)) => {
-                let why = match reply {
-                    Reply::Unanswered(Silence::Expiry) => {
-                        "The user did not allow this: nobody answered in time."
-                    }
-                    Reply::Unanswered(Silence::Nobody | Silence::Cancel | Silence::Other) => {
-                        "The user did not allow this: nobody was there to be asked."
-                    }
-                    Reply::Approved
-                    | Reply::Denied
-                    | Reply::Chosen(_)
-                    | Reply::Text(_)
-                    | Reply::Cancelled => "The user did not allow this.",
-                };
-                put_denial(id, why, out);
-            }
+            Some(Open::Approval(input, rules)) => match allowed(reply, input, rules) {
+                Ok(reply) => put_reply(id, &reply, out),
+                Err(why) => put_denial(id, why, out),
+            },
             Some(Open::Choices {
                 answers,
                 input,
@@ -174,7 +157,11 @@ impl PermissionRequests {
                 let chosen = match reply {
                     Reply::Chosen(chosen) => json!(chosen),
                     Reply::Text(text) => json!(text),
-                    Reply::Approved | Reply::Denied | Reply::Unanswered(_) | Reply::Cancelled => {
+                    Reply::Approved
+                    | Reply::ApprovedFor(_)
+                    | Reply::Denied
+                    | Reply::Unanswered(_)
+                    | Reply::Cancelled => {
                         return put_denial(id, "The user did not answer.", out);
                     }
                 };
@@ -211,7 +198,7 @@ fn name(id: &str, at: usize) -> String {
 
 fn withdrew(id: &str, open: &Open) -> WorkerEvent {
     let question = match open {
-        Open::Approval(_) => id.to_owned(),
+        Open::Approval(..) => id.to_owned(),
         Open::Choices { answers, .. } => name(id, answers.len()),
     };
     WorkerEvent::Withdrew { question }
@@ -236,6 +223,7 @@ fn choice(id: &str, turn: Option<TurnId>, input: &Map<String, Value>, at: usize)
             detail: (!detail.is_empty()).then(|| detail.join("\n")),
             options: options.iter().map(|option| text(option, "label")).collect(),
             limit: None,
+            about: About::default(),
         },
     }
 }
@@ -286,7 +274,103 @@ fn detail(request: &Object<'_>) -> String {
             detail.push_str(&format!("\n{what}: {text}"));
         }
     }
+    // Nobody says yes for longer to what isn't shown.
+    let rules: Vec<String> = rules(request).iter().map(in_words).collect();
+    if !rules.is_empty() {
+        let rules = rules.join(", ");
+        detail.push_str(&format!("\na yes for longer would allow: {rules}"));
+    }
     detail
+}
+
+/// The yes to an approval as the agent wants it, with the tool's input and the rules that it wrote
+/// down for longer; or why it is none.
+fn allowed(reply: &Reply, input: Option<String>, rules: Vec<Value>) -> Result<Value, &'static str> {
+    let mut yes = json!({"behavior": "allow"});
+    match reply {
+        Reply::Approved => {}
+        Reply::ApprovedFor(lasting) => {
+            yes["updatedPermissions"] = json!(kept_for(*lasting, rules));
+        }
+        Reply::Unanswered(Silence::Expiry) => {
+            return Err("The user did not allow this: nobody answered in time.");
+        }
+        Reply::Unanswered(Silence::Nobody | Silence::Cancel | Silence::Other) => {
+            return Err("The user did not allow this: nobody was there to be asked.");
+        }
+        Reply::Denied | Reply::Chosen(_) | Reply::Text(_) | Reply::Cancelled => {
+            return Err("The user did not allow this.");
+        }
+    }
+    let input: Option<Value> = input.and_then(|raw| serde_json::from_str(&raw).ok());
+    if let Some(input) = input {
+        yes["updatedInput"] = input;
+    }
+    Ok(yes)
+}
+
+/// The rules that Claude Code suggests for not asking again, where they allow and no more.
+fn rules(request: &Object<'_>) -> Vec<Value> {
+    let suggested: Vec<Value> = request.get("permission_suggestions").unwrap_or_default();
+    let allows = |rule: &Value| rule["type"] == "addRules" && rule["behavior"] == "allow";
+    let rules: Vec<Value> = suggested.into_iter().filter(allows).collect();
+    let short = json!(rules).to_string().len() <= SHOWN;
+    if short { rules } else { Vec::new() }
+}
+
+/// For a session they stay in its memory, for always where it suggests to write them.
+fn kept_for(lasting: Lasting, mut rules: Vec<Value>) -> Vec<Value> {
+    if lasting == Lasting::Session {
+        for rule in &mut rules {
+            rule["destination"] = json!("session");
+        }
+    }
+    rules
+}
+
+/// What a tool would do, as a program reads it, and how far a yes can go.
+fn about(tool: &str, request: &Object<'_>, rules: &[Value]) -> About {
+    let input: Value = request.get("input").unwrap_or_default();
+    let text = |name: &str| input[name].as_str();
+    let path = || text("file_path").or_else(|| text("notebook_path"));
+    let data = match (tool, path()) {
+        ("Bash", _) => text("command").map(|command| json!({ "command": command })),
+        ("Write", Some(path)) => {
+            let new = text("content");
+            new.map(|new| json!({"diff": [{"path": path, "new": new}]}))
+        }
+        ("Edit", Some(path)) => {
+            let both = text("old_string").zip(text("new_string"));
+            both.map(|(old, new)| json!({"diff": [{"path": path, "old": old, "new": new}]}))
+        }
+        _ => None,
+    };
+    let is_written = |rule: &Value| rule["destination"] != "session";
+    let mut lasting = Vec::new();
+    if !rules.is_empty() {
+        lasting.push(Lasting::Session);
+        if rules.iter().all(is_written) {
+            lasting.push(Lasting::Always);
+        }
+    }
+    About {
+        call: request.string("tool_use_id"),
+        data: data.map(|data| data.to_string()),
+        lasting,
+    }
+}
+
+/// What a rule allows, as people write it.
+fn in_words(rule: &Value) -> String {
+    let rules = rule["rules"].as_array().into_iter().flatten();
+    let word = |rule: &Value| {
+        let tool = rule["toolName"].as_str().unwrap_or_default();
+        match rule["ruleContent"].as_str() {
+            Some(content) => format!("{tool}({content})"),
+            None => tool.to_owned(),
+        }
+    };
+    rules.map(word).collect::<Vec<_>>().join(", ")
 }
 
 fn put_denial(id: &str, message: &str, out: &mut Out<'_>) {

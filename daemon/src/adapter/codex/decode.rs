@@ -94,6 +94,9 @@ impl Codex {
                     self.compact_refused(error, out);
                 }
             }
+            OpenRequest::Models(number, rows) => {
+                self.models_listed((number, rows), line, error, out);
+            }
             OpenRequest::Terminals => self.terminals_listed(line, out),
             OpenRequest::Terminate => self.terminated(error, out),
             // The turn's own end follows, or came before.
@@ -409,7 +412,7 @@ fn item_started(
                 out.extend(unknown.said("Codex", &format!("item {kind}"), Some(turn.state.id)));
             }
             let call = item.string("id").unwrap_or_default();
-            turn.call_begins(&call, &tool.about, kind == "commandExecution");
+            turn.call_begins(&call, kind, &tool);
             out.push(WorkerEvent::ToolStarted {
                 turn: turn.state.id,
                 call,

@@ -8,6 +8,7 @@
 mod decode;
 mod items;
 mod known;
+mod models;
 mod requests;
 mod steer;
 mod terminals;
@@ -21,10 +22,12 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::store::Pins;
 use agentd_core::toolsets::{Group, Toolsets};
 use agentd_core::worker::{Failure, Prompt, QuestionKind, Reply, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
+use agentd_protocol::models::ModelRow;
 use serde_json::{Value, json};
 
 use super::attached::data_url;
@@ -91,6 +94,7 @@ pub const fn describe() -> Capabilities {
         toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
+        lists_models: true,
         compacts: true,
         tells: Reports {
             thinking: true,
@@ -156,6 +160,8 @@ enum OpenRequest {
     Interrupt,
     /// `turn/steer` with this number.
     Steer(u64),
+    /// `model/list` for the question of this number, with what its earlier pages had.
+    Models(u64, Vec<ModelRow>),
     /// `thread/compact/start`.
     Compact,
     /// `thread/backgroundTerminals/list`.
@@ -383,6 +389,10 @@ impl Wire for Codex {
         Begin::Begun(Turn::new(prompt.turn))
     }
 
+    fn put_models(&mut self, number: u64, _pins: &Pins, out: &mut Out<'_>) {
+        self.list_models((number, Vec::new()), None, out);
+    }
+
     fn put_abort(&mut self, out: &mut Out<'_>) {
         if let (Some(turn), Thread::Open(thread)) = (&self.driver.turn, &self.thread) {
             let params = json!({"threadId": thread, "turnId": turn.native});
@@ -427,5 +437,7 @@ impl Wire for Codex {
 mod hazards;
 #[cfg(test)]
 mod replay;
+#[cfg(test)]
+mod scopes;
 #[cfg(test)]
 mod tests;

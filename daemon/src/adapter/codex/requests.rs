@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_core::worker::{Asking, QuestionKind, Reply};
+use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply};
 use serde_json::{Value, json};
 
 use super::{cut, shortened};
@@ -23,6 +23,8 @@ const ID: usize = 64;
 const QUESTIONS: usize = 8;
 /// Longest title, in bytes.
 const TITLE: usize = 1024;
+/// The decision by which commands like this one are never asked for again.
+const AMENDMENT: &str = "acceptWithExecpolicyAmendment";
 /// JSON-RPC's code for what isn't a request.
 const NO_REQUEST: i64 = -32600;
 /// JSON-RPC's code for a method that isn't there.
@@ -52,6 +54,30 @@ enum Form {
 struct Request {
     id: Value,
     form: Form,
+    /// What Codex has heard when a yes is for longer.
+    lasting: Vec<(Lasting, Value)>,
+}
+
+/// What became of an approval.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    No,
+    Once,
+    For(Lasting),
+}
+
+impl Verdict {
+    const fn of(reply: &Reply) -> Self {
+        match reply {
+            Reply::Approved => Self::Once,
+            Reply::ApprovedFor(lasting) => Self::For(*lasting),
+            Reply::Denied
+            | Reply::Unanswered(_)
+            | Reply::Chosen(_)
+            | Reply::Text(_)
+            | Reply::Cancelled => Self::No,
+        }
+    }
 }
 
 /// Why a request was refused, where that is worth telling.
@@ -76,7 +102,7 @@ impl Requests {
         &mut self,
         method: &str,
         line: &Object<'_>,
-        about: impl Fn(&str) -> Option<String>,
+        about: impl Fn(&str) -> Option<(String, String)>,
         out: &mut Out<'_>,
     ) -> Result<Vec<Asking>, Refused> {
         let (name, id) = id(line);
@@ -91,7 +117,7 @@ impl Requests {
         };
         if let Some(open) = self.0.get(&name) {
             let withdrawn = questions_of(&name, open);
-            self.close(&name, false, out);
+            self.close(&name, Verdict::No, out);
             let _nothing = refuse(NO_REQUEST, "another request has this id", out);
             return Err(Refused::Twice(withdrawn));
         }
@@ -104,13 +130,14 @@ impl Requests {
                 (Form::Decision, vec![command(&name, &params)])
             }
             "item/fileChange/requestApproval" => {
-                let what = about(&text("itemId")).unwrap_or_default();
-                (Form::Decision, vec![change(&name, &what, &params)])
+                let (what, changes) = about(&text("itemId")).unwrap_or_default();
+                let asking = change(&name, &what, &changes, &params);
+                (Form::Decision, vec![asking])
             }
             "execCommandApproval" => (Form::Review, vec![command(&name, &params)]),
             "applyPatchApproval" => {
                 let what = params.raw("fileChanges").unwrap_or_default();
-                (Form::Review, vec![change(&name, what, &params)])
+                (Form::Review, vec![change(&name, what, "", &params)])
             }
             "item/permissions/requestApproval" => {
                 let wanted = params.raw("permissions").unwrap_or("{}");
@@ -148,7 +175,15 @@ impl Requests {
         if self.0.len() >= OPEN {
             return refuse(BAD_PARAMS, "too many requests are open", out);
         }
-        self.0.insert(name, Request { id, form });
+        let lasting = lasting(method, &params);
+        let mut asking = asking;
+        if !matches!(form, Form::Input(_) | Form::Elicitation) {
+            for one in &mut asking {
+                one.about = about_call(&params, &lasting, &one.about);
+            }
+        }
+        let request = Request { id, form, lasting };
+        self.0.insert(name, request);
         Ok(asking)
     }
 
@@ -162,25 +197,27 @@ impl Requests {
     /// An answer to a question; one that nobody asked is dropped.
     pub(super) fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {
         let Some((name, number)) = question.rsplit_once('/') else {
-            return self.close(question, *reply == Reply::Approved, out);
+            return self.close(question, Verdict::of(reply), out);
         };
         let Some(Form::Input(answers)) = self.0.get_mut(name).map(|request| &mut request.form)
         else {
             // A string that is an id may have a slash itself.
-            return self.close(question, *reply == Reply::Approved, out);
+            return self.close(question, Verdict::of(reply), out);
         };
         let number = number.parse::<usize>().ok();
         if let Some((_, answer)) = number.and_then(|number| answers.get_mut(number)) {
             *answer = Some(match reply {
                 Reply::Chosen(option) => vec![option.clone()],
                 Reply::Text(text) => vec![text.0.clone()],
-                Reply::Approved | Reply::Denied | Reply::Unanswered(_) | Reply::Cancelled => {
-                    Vec::new()
-                }
+                Reply::Approved
+                | Reply::ApprovedFor(_)
+                | Reply::Denied
+                | Reply::Unanswered(_)
+                | Reply::Cancelled => Vec::new(),
             });
         }
         if answers.iter().all(|(_, answer)| answer.is_some()) {
-            self.close(name, false, out);
+            self.close(name, Verdict::No, out);
         }
     }
 
@@ -188,15 +225,22 @@ impl Requests {
     pub(super) fn decline_all(&mut self, out: &mut Out<'_>) {
         let names: Vec<String> = self.0.keys().cloned().collect();
         for name in names {
-            self.close(&name, false, out);
+            self.close(&name, Verdict::No, out);
         }
     }
 
-    fn close(&mut self, name: &str, yes: bool, out: &mut Out<'_>) {
-        let Some(Request { id, form }) = self.0.remove(name) else {
+    fn close(&mut self, name: &str, verdict: Verdict, out: &mut Out<'_>) {
+        let Some(Request { id, form, lasting }) = self.0.remove(name) else {
             return;
         };
+        let yes = verdict != Verdict::No;
+        let further = lasting
+            .into_iter()
+            .find(|(lasting, _)| verdict == Verdict::For(*lasting));
         let result = match form {
+            Form::Decision | Form::Review if further.is_some() => {
+                json!({"decision": further.map(|(_, decision)| decision)})
+            }
             Form::Decision => json!({"decision": if yes { "accept" } else { "decline" }}),
             Form::Review => json!({"decision": if yes { "approved" } else { "denied" }}),
             Form::Permissions(wanted) => {
@@ -219,6 +263,33 @@ impl Requests {
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.0.len()
+    }
+}
+
+/// How far a yes can go, and what Codex hears then: where it lists its decisions, what is listed.
+fn lasting(method: &str, params: &Object<'_>) -> Vec<(Lasting, Value)> {
+    if method == "item/fileChange/requestApproval" {
+        return vec![(Lasting::Session, json!("acceptForSession"))];
+    }
+    let listed: Vec<Value> = params.get("availableDecisions").unwrap_or_default();
+    let known = |decision: Value| {
+        if decision == "acceptForSession" {
+            Some((Lasting::Session, decision))
+        } else if decision.get(AMENDMENT).is_some() && decision.to_string().len() <= KEPT {
+            Some((Lasting::Always, decision))
+        } else {
+            None
+        }
+    };
+    listed.into_iter().filter_map(known).collect()
+}
+
+/// The call that a request is about, and how far a yes to it can go.
+fn about_call(params: &Object<'_>, lasting: &[(Lasting, Value)], known: &About) -> About {
+    About {
+        call: params.string("itemId").or_else(|| params.string("callId")),
+        data: known.data.clone(),
+        lasting: lasting.iter().map(|(lasting, _)| *lasting).collect(),
     }
 }
 
@@ -290,6 +361,7 @@ fn approval(name: &str, title: &str, known: &[(&str, String)], params: &Object<'
         detail: (!detail.is_empty()).then(|| detail.join("\n")),
         options: Vec::new(),
         limit: None,
+        about: About::default(),
     }
 }
 
@@ -306,18 +378,43 @@ fn command(name: &str, params: &Object<'_>) -> Asking {
         None => format!("Run `{command}`?"),
     };
     let more = params.raw("additionalPermissions").unwrap_or_default();
+    let cwd = params.string("cwd").unwrap_or_default();
+    let rule: Vec<String> = params
+        .get("proposedExecpolicyAmendment")
+        .unwrap_or_default();
+    let mut data = json!({"command": command, "cwd": cwd});
+    if let Some(data) = data.as_object_mut() {
+        data.retain(|_, value| *value != "");
+    }
     let known = [
         ("command", command),
-        ("cwd", params.string("cwd").unwrap_or_default()),
+        ("cwd", cwd),
         ("permissions", more.to_owned()),
+        // Nobody says always to what isn't shown.
+        ("always would allow what begins with", rule.join(" ")),
     ];
-    approval(name, &title, &known, params)
+    let mut asking = approval(name, &title, &known, params);
+    asking.about.data = Some(data.to_string());
+    asking
 }
 
-fn change(name: &str, what: &str, params: &Object<'_>) -> Asking {
+fn change(name: &str, what: &str, as_json: &str, params: &Object<'_>) -> Asking {
     let root = params.string("grantRoot").unwrap_or_default();
     let known = [("changes", what.to_owned()), ("all below", root)];
-    approval(name, "Change files?", &known, params)
+    let mut asking = approval(name, "Change files?", &known, params);
+    asking.about.data = changes(as_json).map(|diff| json!({"diff": diff}).to_string());
+    asking
+}
+
+/// Codex's changes, each a path and a diff, as a program reads them.
+fn changes(input: &str) -> Option<Vec<Value>> {
+    let changes = Object::parse(input.as_bytes())?.objects("changes");
+    let change = |change: &Object<'_>| {
+        let (path, diff) = (change.string("path")?, change.string("diff")?);
+        Some(json!({"path": path, "diff": diff}))
+    };
+    let changes: Vec<Value> = changes.iter().filter_map(change).collect();
+    (!changes.is_empty()).then_some(changes)
 }
 
 /// The questions of one request, each without an answer.
@@ -344,6 +441,7 @@ fn questions(name: &str, params: &Object<'_>) -> (Answers, Vec<Asking>) {
                 detail: question.string("header"),
                 options,
                 limit: None,
+                about: About::default(),
             };
             let id = question.string("id").unwrap_or_default();
             ((cut(&id, TITLE).to_owned(), None), asking)

@@ -89,7 +89,8 @@ fn approvals_say_what_is_about_to_happen() {
     assert_eq!(asked[1].0, "Run `/bin/bash -lc 'touch denied'`?");
     assert_eq!(
         asked[1].1,
-        "command: /bin/bash -lc 'touch denied'\ncwd: /w\nreason: Do you want to allow this?"
+        "command: /bin/bash -lc 'touch denied'\ncwd: /w\nalways would allow what begins with: \
+         touch denied\nreason: Do you want to allow this?"
     );
     assert_eq!(asked[2], ("Change files?", "changes: add /w/p.txt\nhi"));
     let told = tools(&replay);

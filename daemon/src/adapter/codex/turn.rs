@@ -9,6 +9,7 @@ use agentd_core::worker::{Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 
+use super::items::Tool;
 use super::shortened;
 use super::terminals::Ending;
 use crate::adapter::driver::{Out, TurnState, in_flight};
@@ -46,6 +47,8 @@ struct OpenCall {
     told: u64,
     /// What it does, where the question about it doesn't say.
     about: String,
+    /// The changes of files that it makes, as JSON, where they are short.
+    changes: String,
     /// Is it a command?
     command: bool,
 }
@@ -126,15 +129,19 @@ impl Turn {
         self.thinks = false;
     }
 
-    pub(super) fn call_begins(&mut self, call: &str, about: &str, command: bool) {
+    pub(super) fn call_begins(&mut self, call: &str, kind: &str, tool: &Tool) {
         self.thinks = false;
         if self.calls.len() < OPEN_CALLS && call.len() <= CALL_ID {
-            let about = shortened(about, ABOUT).into_owned();
-            let told = 0;
+            let changes = kind == "fileChange" && tool.input.len() <= ABOUT;
             let begun = OpenCall {
-                told,
-                about,
-                command,
+                told: 0,
+                about: shortened(&tool.about, ABOUT).into_owned(),
+                changes: if changes {
+                    tool.input.clone()
+                } else {
+                    String::new()
+                },
+                command: kind == "commandExecution",
             };
             self.calls.insert(call.to_owned(), begun);
         }
@@ -153,10 +160,11 @@ impl Turn {
         self.calls.remove(call);
     }
 
-    /// What an open call does.
-    pub(super) fn about(&self, call: &str) -> Option<String> {
-        let about = &self.calls.get(call)?.about;
-        (!about.is_empty()).then(|| about.clone())
+    /// What an open call does, in words and as JSON.
+    pub(super) fn about(&self, call: &str) -> Option<(String, String)> {
+        let call = self.calls.get(call)?;
+        let about = (call.about.clone(), call.changes.clone());
+        (!call.about.is_empty()).then_some(about)
     }
 
     pub(super) fn is_open(&self, call: &str) -> bool {

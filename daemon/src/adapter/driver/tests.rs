@@ -66,6 +66,10 @@ impl Wire for Plain {
         Begin::Begun(Turn(TurnState::new(prompt.turn)))
     }
 
+    fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>) {
+        out.put(&json!(["models", number, pins.model]));
+    }
+
     fn put_abort(&mut self, out: &mut Out<'_>) {
         out.put(&json!("abort"));
     }

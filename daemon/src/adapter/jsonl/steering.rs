@@ -3,6 +3,8 @@
 use agentd_protocol::work::{Private, Silence};
 
 use super::tests::{hear, says_nothing, tell, with};
+use agentd_core::worker::{AskedFor, Reply};
+
 use super::*;
 
 fn steer(turn: u64, steer: u64) -> WorkerCommand {

@@ -4,6 +4,8 @@ use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, CostStatus, Usage};
 use proptest::prelude::*;
 
+use agentd_core::worker::{About, Asking};
+
 use super::*;
 use crate::adapter::{Kind, testing};
 
@@ -63,6 +65,7 @@ pub(super) fn says_nothing() -> Traits {
         resumes: Some(false),
         toolsets: Some(false),
         fallback_chain: Some(false),
+        lists_models: Some(false),
         ..Traits::default()
     }
 }
@@ -287,6 +290,7 @@ fn question_note_and_event_become_their_words() {
                     detail: None,
                     options: vec!["a".into()],
                     limit: None,
+                    about: About::default(),
                 },
             },
         ),

@@ -6,11 +6,14 @@
 use std::time::Duration;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{AskedFor, Asking, Outcome, QuestionKind, Reply, Traits, WorkerEvent};
+use agentd_core::worker::{
+    About, AskedFor, Asking, Outcome, QuestionKind, Reply, Traits, WorkerEvent,
+};
 use agentd_protocol::line::{Level, Stop};
 use serde_json::json;
 
 use super::activity::{Dialect, Run};
+use super::models;
 use super::steer::put_reply;
 use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
@@ -202,6 +205,8 @@ impl Pi {
             self.state(record, out);
             self.reopened(record, out);
             out.push(WorkerEvent::Ready(Traits::default()));
+        } else if let Some(number) = id.as_deref().and_then(models::asked) {
+            out.models(number, self.listed(record));
         } else if is(self.confirm.as_ref()) {
             self.confirm = None;
             self.confirmed(record, out);
@@ -523,6 +528,7 @@ impl Pi {
                 detail,
                 options: record.get("options").unwrap_or_default(),
                 limit: wait.map(AskedFor::Within),
+                about: About::default(),
             },
         });
     }

@@ -8,6 +8,7 @@
 
 mod activity;
 mod decode;
+mod models;
 mod steer;
 mod switch;
 mod turn;
@@ -70,6 +71,7 @@ pub const fn describe() -> Capabilities {
         toolsets: TOOLSETS,
         fallback_chain: false,
         steers: true,
+        lists_models: true,
         compacts: true,
         tells: Reports {
             thinking: true,
@@ -300,6 +302,10 @@ impl Wire for Pi {
     fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
         let id = self.request("prompt", fields(prompt), out);
         Begin::Begun(Turn::new(prompt, id))
+    }
+
+    fn put_models(&mut self, number: u64, _pins: &Pins, out: &mut Out<'_>) {
+        out.put(&models::request(number));
     }
 
     fn withdrawn(&mut self, out: &mut Out<'_>) {

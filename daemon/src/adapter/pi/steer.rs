@@ -107,7 +107,7 @@ impl Pi {
 pub(super) fn put_reply(question: &str, reply: &Reply, out: &mut Out<'_>) {
     let mut line = json!({"type": "extension_ui_response", "id": question});
     let (name, value) = match reply {
-        Reply::Approved => ("confirmed", json!(true)),
+        Reply::Approved | Reply::ApprovedFor(_) => ("confirmed", json!(true)),
         Reply::Denied | Reply::Unanswered(_) => ("confirmed", json!(false)),
         Reply::Chosen(option) => ("value", json!(option)),
         Reply::Text(text) => ("value", json!(text)),

@@ -208,6 +208,7 @@ fn kinds() -> String {
     rows.extend([
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
+        row("lists its models", &|it| said(it, it.lists_models)),
     ]);
     rows.extend(told(&row));
     rows.extend([

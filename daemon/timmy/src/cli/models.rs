@@ -13,8 +13,9 @@ use serde_json::json;
 use super::{Exit, Failed, Form, Setting, show, status};
 use crate::config::Config;
 use crate::config::edit::{self, Change};
+use crate::config::offered;
 use crate::model::catalog;
-use crate::provider::table::{self, ALL};
+use crate::provider::table;
 use crate::provider::{Provider, keys};
 
 /// A list that takes longer is left out, and said to be.
@@ -24,7 +25,9 @@ const LISTS_WITHIN: Duration = Duration::from_secs(10);
 pub(super) enum Command {
     /// Which models a provider has; of all that can be asked when none is named
     #[command(
-        after_help = "Examples:\n  agentctl models list\n  agentctl models list ollama --json"
+        after_help = "Examples:\n  agentctl models list\n  agentctl models list ollama --json\n  \
+                      agentctl models list --agent pi\n\nWith `--agent` or `--session`, agentctl \
+                      asks any agent which models it has"
     )]
     List(List),
     /// The models that are asked, in order: keys, windows, prices, and what is left alone for now
@@ -306,29 +309,18 @@ fn is_it(known: &str, model: &str) -> bool {
 
 async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
     let lookup = |name: &str| setting.lookup(name);
-    let own = setting.config.providers.keys().map(String::as_str);
-    let own = own.filter(|name| table::known(name).is_none());
-    let names: Vec<&str> = match &list.provider {
-        Some(name) => vec![name.as_str()],
-        None => ALL.iter().map(|row| row.id).chain(own).collect(),
-    };
-    let mut providers = Vec::new();
-    for name in names {
-        let provider = match table::resolve(name, &setting.config, &lookup) {
-            Ok(provider) => provider,
-            Err(why) if list.provider.is_some() => {
-                return Err(Failed::new(Exit::Usage, why.to_string()));
-            }
-            Err(why) => {
-                output::note(&format!("{name}: {why}"));
-                continue;
-            }
-        };
-        let key = keys::find(&provider.key_variables, &lookup);
-        // Who can't be asked is asked only by name.
-        if list.provider.is_some() || key.is_some() || provider.local {
-            providers.push((provider, key));
+    // Who can't be asked is asked only by name.
+    let (providers, problems) = match &list.provider {
+        Some(name) => {
+            let provider = table::resolve(name, &setting.config, &lookup)
+                .map_err(|why| Failed::new(Exit::Usage, why.to_string()))?;
+            let key = keys::find(&provider.key_variables, &lookup);
+            (vec![(provider, key)], Vec::new())
         }
+        None => offered::to_ask(&setting.config, &lookup),
+    };
+    for problem in problems {
+        output::note(&problem);
     }
     let asked = providers.iter().map(|(provider, key)| async move {
         let models = catalog::of(provider, key.as_ref(), LISTS_WITHIN).await;

@@ -92,6 +92,35 @@ pub(super) fn sent(
     })
 }
 
+/// What a daemon says of turns that name no model.
+#[derive(Deserialize)]
+struct Pinned {
+    #[serde(default)]
+    provider: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+}
+
+/// The models that are meant by a turn which names none.
+///
+/// # Errors
+/// A field has the wrong type.
+pub(super) fn models(default: &ModelSelection, body: &str) -> Result<ModelSelection, Rejected> {
+    let pinned: Pinned = serde_json::from_str(body)
+        .map_err(|why| Rejected::new(Code::InvalidRequest, format!("invalid field: {why}")))?;
+    Ok(match pinned {
+        Pinned {
+            provider: None,
+            model: None,
+        } => default.clone(),
+        Pinned { provider, model } => ModelSelection {
+            provider,
+            model,
+            ..ModelSelection::default()
+        },
+    })
+}
+
 /// The decoder has checked it.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)

@@ -232,3 +232,63 @@ fn what_is_remembered_of_sessions_is_bounded() {
     assert_eq!(lock(&sessions).len(), SESSIONS);
     assert!(remember(&sessions, "s999", |known| known.echoed));
 }
+
+#[test]
+fn models_are_listed_with_what_is_pinned_first() {
+    let lines = run(
+        false,
+        &[
+            r#"{"type":"models","id":"m1","provider":"a","model":"m"}"#,
+            r#"{"type":"models","id":"m2","provider":"nobody"}"#,
+            r#"{"type":"models","id":"m3","provider":7}"#,
+        ],
+    );
+    let told = |id: &str| lines.iter().find(|line| line["id"] == id).unwrap();
+    let listed = told("m1");
+    assert_eq!(
+        (&listed["type"], &listed["ok"]),
+        (&json!("models"), &json!(true))
+    );
+    assert_eq!(listed["models"][0]["model"], "m");
+    assert_eq!(listed["note"], "one; two");
+    assert_eq!(told("m2")["error"], "no such provider");
+    assert_eq!(told("m3")["code"], "invalid-request");
+}
+
+#[test]
+fn models_of_echo_come_before_those_configured() {
+    // What a command line chose counts where the daemon names nothing.
+    for (echo, line) in [
+        (false, r#"{"type":"models","id":"m1","provider":"echo"}"#),
+        (true, r#"{"type":"models","id":"m1"}"#),
+    ] {
+        let lines = run(echo, &[line]);
+        let rows = &lines[0]["models"];
+        assert_eq!(rows[0]["provider"], "echo", "{lines:#?}");
+        assert_eq!(
+            (&rows[0]["default"], &rows[1]["default"]),
+            (&json!(true), &json!(false))
+        );
+    }
+}
+
+#[test]
+fn models_that_never_come_hold_up_no_leaving() {
+    let leaves = async {
+        let (out, _said) = mpsc::channel(10);
+        let home = Home::new();
+        let mut service = Service::new(default(false), home.agent(), out);
+        service
+            .serve(br#"{"type":"models","id":"m1","provider":"late"}"#)
+            .await;
+        service.leave().await;
+    };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    let left = runtime.block_on(async {
+        let begun = tokio::time::Instant::now();
+        leaves.await;
+        begun.elapsed()
+    });
+    assert_eq!(left, Duration::ZERO);
+}

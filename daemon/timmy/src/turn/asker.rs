@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentd_protocol::work::{Answer, Silence};
+use agentd_protocol::work::{Answer, Scope, Silence};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -86,6 +86,15 @@ impl Drop for OpenQuestion<'_> {
 
 impl Asker for ByLine {
     fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
+        self.approve_call("", title, detail)
+    }
+
+    fn approve_call<'a>(
+        &'a self,
+        call: &'a str,
+        title: &'a str,
+        detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         Box::pin(async move {
             let number = self.questions.asked.fetch_add(1, Ordering::Relaxed) + 1;
             let id = format!("q{number}");
@@ -95,13 +104,17 @@ impl Asker for ByLine {
                 by: self,
                 id: id.clone(),
             };
-            let fields = json!({
+            let mut fields = json!({
                 "question_id": id,
                 "kind": "approval",
                 "title": title,
                 "detail": detail,
                 "options": [],
+                "scopes": [Scope::Once],
             });
+            if !call.is_empty() {
+                fields["tool_call_id"] = json!(call);
+            }
             self.line.say("question", fields).await;
             let answer = told.await;
             drop(asked);
@@ -139,6 +152,7 @@ mod tests {
         Answer {
             question_id: question.to_owned(),
             approve,
+            scope: None,
             choice: None,
             text: None,
             cancel: approve.is_none(),

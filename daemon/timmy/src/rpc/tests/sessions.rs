@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use agentd_protocol::models::ModelRow;
+
 use crate::config::OnRefusal;
+use crate::config::offered::Offered;
 use crate::failover::Class;
 use crate::message::{Assistant, CallArguments, Message, ToolCall};
 use crate::model::{Boxed, Failure, ModelClient};
@@ -52,6 +55,23 @@ impl AgentEnv for Family {
                 deadline: selection.timeout,
             };
             Ok(Planned { plan, note: None })
+        })
+    }
+
+    fn models<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Offered, Rejected>> {
+        Box::pin(async {
+            match selection.provider.as_deref() {
+                // As a provider whose list doesn't come.
+                Some("late") => std::future::pending().await,
+                Some("nobody") => Err(Rejected::new(Code::InvalidRequest, "no such provider")),
+                _ => Ok(Offered {
+                    rows: vec![ModelRow {
+                        default: true,
+                        ..ModelRow::named("m")
+                    }],
+                    notes: vec!["one".to_owned(), "two".to_owned()],
+                }),
+            }
         })
     }
 

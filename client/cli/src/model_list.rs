@@ -1,0 +1,200 @@
+//! `models list --agent`: which models an agent has, as it says itself.
+//!
+//! Owns when the list is meant rather than that of the built-in agent's own program. Must not know
+//! any agent.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use agentd_client::asked::RequestError;
+use agentd_client::fallback::Fallback;
+use agentd_client::models::{AgentModels, ModelPages};
+use agentd_protocol::models::{ModelRow, Models};
+use agentd_terminal::style::Style;
+use agentd_terminal::table::{Cell, Column, table};
+use clap::Parser;
+
+use super::args::PassedArgs;
+use super::exit::Exit;
+use super::output::safe;
+use super::{ask, output};
+use agentd_client::client::START_IT;
+
+/// Options that only this list takes.
+const OWN: [&str; 2] = ["--agent", "--session"];
+
+// What follows `agentctl models list`.
+#[derive(Parser, Debug)]
+#[command(
+    name = "agentctl models list",
+    about = "Which models an agent has, as it says itself",
+    after_help = "\
+Examples:
+  agentctl models list --agent pi
+  agentctl models list --session main --json
+
+A process of the agent is started if none lives. Without either option the list is that of the
+built-in agent's providers"
+)]
+struct ListArgs {
+    /// Of this agent
+    #[arg(long, value_name = "NAME", conflicts_with = "session")]
+    agent: Option<String>,
+    /// Of this session's agent
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+    /// Print the protocol's own lines
+    #[arg(long, short)]
+    json: bool,
+}
+
+/// Is this list meant?
+pub(super) fn is_meant(args: &PassedArgs) -> bool {
+    let is_own = |word: &OsString| {
+        let name = word.to_str().and_then(|word| word.split('=').next());
+        name.is_some_and(|name| OWN.contains(&name))
+    };
+    let [first, rest @ ..] = &args.words[..] else {
+        return false;
+    };
+    first == "list" && rest.iter().any(is_own)
+}
+
+/// Shows it.
+pub(super) async fn list(args: &PassedArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let args = match ListArgs::try_parse_from(&args.words) {
+        Ok(args) => args,
+        Err(error) => return Ok(super::told(&error)),
+    };
+    let mut client = match ask::connected(socket, Fallback::Allowed, START_IT).await {
+        Ok(client) => client,
+        Err(exit) => return Ok(exit),
+    };
+    let mut pages = ModelPages::new(Models {
+        agent: args.agent,
+        session: args.session,
+        after: None,
+    });
+    let mut all: Vec<AgentModels> = Vec::new();
+    loop {
+        let page = match pages.next(&mut client).await {
+            Ok(Some(page)) => page,
+            Ok(None) => break,
+            Err(error) => return refused(&error, args.json),
+        };
+        if args.json {
+            output::out_json(&page.line)?;
+        } else {
+            all.push(page.value);
+        }
+    }
+    client.close().await;
+    let rows: Vec<&ModelRow> = all.iter().flat_map(|page| &page.models).collect();
+    if !rows.is_empty() {
+        output::out(&shown(&rows, &Style::of_stdout()))?;
+    }
+    for note in all.iter().filter_map(|page| page.note.as_deref()) {
+        output::note(&safe(note));
+    }
+    Ok(Exit::Done)
+}
+
+fn refused(error: &RequestError, json: bool) -> io::Result<Exit> {
+    if let (RequestError::Refused(line), true) = (error, json) {
+        let line = agentd_protocol::Line::Error(line.clone());
+        output::out_json(line.body().as_json())?;
+    }
+    Ok(ask::tell(error))
+}
+
+/// The models for people; what each of them can be sent with first.
+fn shown(rows: &[&ModelRow], style: &Style) -> String {
+    let mut columns = vec![Column::cut("MODEL", 20).that_stays(), Column::new("")];
+    let has = |told: fn(&ModelRow) -> bool| rows.iter().any(|row| told(row));
+    let labels = has(|row| row.label.is_some());
+    let windows = has(|row| row.context_window.is_some());
+    let inputs = has(|row| row.input.is_some());
+    let levels = has(|row| row.thinking.is_some());
+    for (there, column) in [
+        (labels, Column::cut("LABEL", 12)),
+        (windows, Column::new("WINDOW")),
+        (inputs, Column::new("INPUT")),
+        (levels, Column::cut("THINKING", 8)),
+    ] {
+        columns.extend(there.then_some(column));
+    }
+    let cells = |row: &&ModelRow| {
+        let name = match &row.provider {
+            Some(provider) => format!("{provider}/{}", row.model),
+            None => row.model.clone(),
+        };
+        let default = if row.default { "default" } else { "" };
+        let mut cells: Vec<Cell> = vec![safe(&name).as_ref().into(), default.into()];
+        let words = |words: &Option<Vec<String>>| words.as_deref().unwrap_or_default().join(" ");
+        let window = row.context_window.map(|tokens| tokens.to_string());
+        for (there, text) in [
+            (labels, row.label.clone().unwrap_or_default()),
+            (windows, window.unwrap_or_default()),
+            (inputs, words(&row.input)),
+            (levels, words(&row.thinking)),
+        ] {
+            cells.extend(there.then(|| Cell::from(safe(&text).as_ref())));
+        }
+        cells
+    };
+    let rows: Vec<Vec<Cell>> = rows.iter().map(cells).collect();
+    table(&columns, &rows, style)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(words: &str) -> PassedArgs {
+        let words = words.split(' ').map(OsString::from).collect();
+        PassedArgs { words }
+    }
+
+    #[test]
+    fn models_list_of_an_agent_is_ours() {
+        for words in [
+            "list --agent pi",
+            "list --json --agent=pi",
+            "list --session main",
+        ] {
+            assert!(is_meant(&passed(words)), "{words}");
+        }
+        for words in [
+            "list",
+            "list ollama --json",
+            "status --agent pi",
+            "aliases add x --agent",
+            "",
+        ] {
+            assert!(!is_meant(&passed(words)), "{words}");
+        }
+    }
+
+    #[test]
+    fn models_are_shown_with_what_is_known() {
+        let whole = ModelRow {
+            provider: Some("p".to_owned()),
+            label: Some("M\u{1b}[1m".to_owned()),
+            thinking: Some(vec!["low".to_owned(), "high".to_owned()]),
+            input: Some(vec!["text".to_owned()]),
+            context_window: Some(7),
+            default: true,
+            ..ModelRow::named("m")
+        };
+        let text = shown(&[&whole, &ModelRow::named("n")], &Style::PLAIN);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("MODEL"), "{text}");
+        let words: Vec<&str> = lines[1].split_whitespace().collect();
+        assert_eq!(words[..2], ["p/m", "default"]);
+        assert_eq!(words[3..], ["7", "text", "low", "high"]);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert_eq!(lines[2].trim(), "n");
+        assert!(!shown(&[&ModelRow::named("n")], &Style::PLAIN).contains("WINDOW"));
+    }
+}
