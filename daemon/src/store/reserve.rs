@@ -11,6 +11,8 @@ use super::{disk, schema};
 
 /// Some hundred ends of turns: of those that run when a disk becomes full, as no other begins then.
 pub(super) const ROOM: u64 = 2 * 1024 * 1024;
+/// What is left to others when it is taken again: a disk that was full need not become empty.
+const REST: u64 = 512 * 1024;
 /// A block of `st_blocks`, whatever the file system's are.
 const BLOCK: u64 = 512;
 
@@ -61,7 +63,11 @@ impl Reserve {
 
     fn fill(&self) -> io::Result<()> {
         let parent = self.file.parent().unwrap_or(&self.file);
-        if disk::is_tight(parent, ROOM) {
+        let is_tight = match self.state {
+            State::LetGo => disk::free_bytes(parent).is_ok_and(|free| free < ROOM + REST),
+            State::Missing | State::Held => disk::is_tight(parent, ROOM),
+        };
+        if is_tight {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let mut options = OpenOptions::new();

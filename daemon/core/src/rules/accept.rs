@@ -137,6 +137,7 @@ impl State {
         let (terms, bytes) = self.jobs.share(Arc::new(Terms::of(&send)));
         let mut job = Job::new(placing.session, terms, now.mono, expires.boot_ms(now));
         job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
+        job.repins = new.repins.clone();
         job.given = Some(send);
         job.phase = Phase::Pending {
             placed: None,
@@ -284,7 +285,6 @@ impl State {
             return;
         };
         let new = job.accept.take();
-        job.repins = new.as_ref().and_then(|new| new.repins.clone());
         let given = job.given.take();
         // One that is not to start yet waits outside its session's queue.
         match (placed, job.start) {
@@ -442,14 +442,8 @@ impl State {
         let mut job = self.take_job(turn)?;
         if let Some(session) = found!(self.sessions.get_mut(job.session)) {
             session.queue.retain(|other| *other != turn);
-            let new = job.accept.as_ref();
-            // A later one may have said otherwise.
-            if let Some(repins) = new.and_then(|new| new.repins.as_ref())
-                && *session.pins == repins.to
-            {
-                session.pins = repins.from.clone().into();
-            }
         }
+        self.never_pinned(turn, &mut job);
         // Before it is looked at whether the session is idle: a process bound to it would keep it.
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);

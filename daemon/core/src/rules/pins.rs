@@ -10,7 +10,7 @@ use agentd_protocol::request::Send;
 
 use crate::agent::Agent;
 use crate::ids::{TurnId, WorkerId};
-use crate::jobs::job::Phase;
+use crate::jobs::job::{Job, Phase};
 use crate::outbox::awaiting::Awaiting;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
@@ -135,6 +135,28 @@ impl State {
         let agent = self.settings.agents.get(&slot.agent)?;
         let usual = Fit::usual(agent, &slot.fit.cwd);
         asked(&slot.fit, &usual).filter(|_| first && keeps)
+    }
+
+    /// A send isn't accepted: its session's pins are what they were before it, also for who asked
+    /// behind it, whose own may be all that is in force.
+    pub(crate) fn never_pinned(&mut self, turn: TurnId, job: &mut Job) {
+        let Some(repins) = job.repins.take() else {
+            return;
+        };
+        let known = expected!(self.sessions.get(job.session));
+        let behind = known.queue.iter().copied().filter(|other| *other > turn);
+        let follows = |other: &TurnId| {
+            let later = self.jobs.get(other).and_then(|job| job.repins.as_ref());
+            later.is_some_and(|later| later.from == repins.to)
+        };
+        let next = behind.filter(follows).min();
+        if let Some(later) = next.and_then(|next| self.jobs.get_mut(&next)?.repins.as_mut()) {
+            later.from = repins.from;
+        } else if let Some(known) = self.sessions.get_mut(&job.session)
+            && *known.pins == repins.to
+        {
+            known.pins = repins.from.into();
+        }
     }
 
     /// What a turn asked for that was refused doesn't bind its session: what was in force before it

@@ -353,3 +353,27 @@ fn pins_that_its_program_refuses_bind_nothing() {
         agentd_core::store::Pins::default()
     );
 }
+
+#[test]
+fn pins_of_replayed_sends_bind_nothing() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = |key: &str, model: &str| {
+        format!(
+            r#"{{"type":"send","text":"x","agent":"one","session":"s","model":"{model}","idempotency_key":"{key}"}}"#
+        )
+    };
+    for (id, key, model) in [(1, "a", "m"), (2, "b", "n")] {
+        world.request(conn, id, &send(key, model));
+        play(&mut world);
+        assert_eq!(world.answer(conn, id)["type"], "message_end");
+    }
+    // Both are asked before the store has answered one.
+    world.prompt_store = false;
+    world.request(conn, 3, &send("a", "m"));
+    world.request(conn, 4, &send("b", "n"));
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    world.request(conn, 5, r#"{"type":"send","text":"x","session":"s"}"#);
+    assert_eq!(pinned(&world), [None, Some("n".to_owned()), None]);
+}
