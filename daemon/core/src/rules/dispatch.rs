@@ -154,13 +154,24 @@ impl State {
         self.answer(dispatching.conn, dispatching.id, &line);
     }
 
-    /// Nothing was accepted, because of one of the jobs.
+    /// Nothing was accepted, because of one of the jobs. While the store says nothing, that is not
+    /// known of what was asked with the same keys before.
     pub(crate) fn dispatch_refused(&mut self, number: u64, item: usize, rejected: Rejected) {
         let Some(dispatching) = self.peers.dispatched(number) else {
             return self.outbox.dangling(Dangling::Request(number));
         };
-        let error = format!("`jobs[{item}]`: {}; none was accepted", rejected.error);
-        let rejected = Rejected { error, ..rejected };
+        let (fate, code) = match rejected.code {
+            Code::OutcomeUnknown | Code::StoreFailed if self.store_silent => {
+                ("it can't say what was accepted", Code::OutcomeUnknown)
+            }
+            code => ("none was accepted", code),
+        };
+        let error = format!("`jobs[{item}]`: {}; {fate}", rejected.error);
+        let rejected = Rejected {
+            error,
+            code,
+            ..rejected
+        };
         self.refuse(dispatching.conn, dispatching.id, rejected);
     }
 }

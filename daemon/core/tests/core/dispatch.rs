@@ -360,3 +360,24 @@ fn dispatch_survives_sessions_that_come_and_go() {
     }
     assert_eq!(jobs_of(&world, conn, 3), ["j3", "j4"]);
 }
+
+/// Asked again with the same keys after 10 s without an answer, while the first may be stored yet.
+#[test]
+fn dispatch_to_a_silent_store_claims_nothing() {
+    let mut world = World::new(settings());
+    world.prompt_store = false;
+    let dispatch =
+        r#"{"type":"dispatch","jobs":[{"text":"a","agent":"one","idempotency_key":"k"}]}"#;
+    let first = world.connect();
+    world.request(first, 1, dispatch);
+    world.pass(std::time::Duration::from_secs(10));
+    assert!(world.clients[&first].closed);
+    let again = world.connect();
+    world.request(again, 1, dispatch);
+    let error = world.answer(again, 1).clone();
+    assert_eq!(error["code"], "outcome-unknown", "{error}");
+    let words = error["error"].as_str().unwrap();
+    assert!(!words.contains("none was accepted"), "{words}");
+    world.store_answers();
+    assert_eq!(world.jobs.len(), 1);
+}
