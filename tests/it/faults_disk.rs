@@ -400,7 +400,7 @@ fn c12_full_disk_takes_ends_of_running_turns() {
     // Not all that it took comes back.
     let filled = fs::File::options().write(true).open(&filler).unwrap();
     let length = filled.metadata().unwrap().len();
-    filled.set_len(length - 4 * 1024 * 1024).unwrap();
+    filled.set_len(length - 6 * 1024 * 1024).unwrap();
     daemon.until("it is well again", |status| {
         (status["state"] == "ready").then_some(())
     });
@@ -577,4 +577,23 @@ fn c12_start_on_a_full_disk_says_so() {
     let sent = mounts.run(&place, &later, AGENTCTL, &["send", "hi"]);
     assert_ne!(sent.code, Some(0), "{sent:?}");
     assert!(!sent.stderr.contains("ERROR"), "{sent:?}");
+}
+
+#[test]
+fn c12_backup_to_a_full_disk_leaves_nothing() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let place = place();
+    let mount = "mkdir small && mount -t tmpfs -o size=64k,mode=700 none small";
+    let command = mounts.command(&place, mount, AGENTD, &[]);
+    let daemon = place.start_as(command);
+    let send = json!({"prompt": "x".repeat(512 * 1024)});
+    assert!(ended_well(&daemon.ask(&send.to_string())));
+    let copy = daemon.path("small/copy.db");
+    let made = daemon.agentctl(&["backup", copy.to_str().unwrap()]);
+    assert_ne!(made.code, Some(0), "{made:?}");
+    let small = seen_by(&daemon).with_file_name("small");
+    let left: Vec<_> = fs::read_dir(small).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -335,6 +335,11 @@ fn send_says_soon_that_the_disk_hangs() {
     assert!(took < std::time::Duration::from_secs(20), "{took:?}");
     assert!(sent.stderr.contains("not answered for 10 s"), "{sent:?}");
     assert_eq!(daemon.status()["state"], "degraded");
+    let status = daemon.agentctl(&["status"]);
+    assert!(
+        !status.stderr.contains("restore"),
+        "nothing is lost: {status:?}"
+    );
     // Who comes then need not wait at all.
     let begun = std::time::Instant::now();
     assert_eq!(daemon.agentctl(&["send", "b"]).code, Some(75));

@@ -47,6 +47,13 @@ pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Resul
     }
 }
 
+/// Was something that was stored lost? A disk that is full or hangs is another matter.
+fn tells_of_loss(details: &str) -> bool {
+    let of_store = |part: &&str| part.contains("the store");
+    let mut parts = details.split("; ").filter(of_store);
+    parts.any(|part| !part.starts_with("the store can't write") || part.contains("damaged"))
+}
+
 /// Prometheus' text, also of a daemon that is not there.
 pub(super) async fn metrics(socket: Option<&Path>) -> io::Result<Exit> {
     match look(socket).await {
@@ -134,7 +141,7 @@ fn show(args: &StatusArgs, looked: Result<Healthy, Unwell>) -> io::Result<Exit> 
         output::out(&render::status_rpc(&answer))?;
     } else {
         output::out(&render::status(&answer, &Style::of_stdout()))?;
-        if answer.state == DaemonState::Degraded && answer.details.contains("the store") {
+        if answer.state == DaemonState::Degraded && tells_of_loss(&answer.details) {
             output::err(&format!("hint: {LOST_STORE}\n"));
         }
     }

@@ -260,7 +260,7 @@ fn copy(
             Ok(Some(Loaded::Backup { path, bytes }))
         }
         Err(why) => {
-            for left in [&partial, &path] {
+            for left in [&partial, &beside(&partial, "-journal"), &path] {
                 // What can't be removed is of no use, and has no other harm in it.
                 let _left = fs::remove_file(left);
             }

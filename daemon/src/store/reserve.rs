@@ -12,7 +12,7 @@ use super::{disk, schema};
 /// Some hundred ends of turns: of those that run when a disk becomes full, as no other begins then.
 pub(super) const ROOM: u64 = 2 * 1024 * 1024;
 /// What is left to others when it is taken again: a disk that was full need not become empty.
-const REST: u64 = 512 * 1024;
+const REST: u64 = 256 * 1024;
 /// A block of `st_blocks`, whatever the file system's are.
 const BLOCK: u64 = 512;
 
