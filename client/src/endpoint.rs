@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agentd_base::clock::boot_ms;
 use interprocess::ConnectWaitMode;
@@ -139,6 +139,17 @@ impl LocalEndpoint {
         let (known, _) = read(self.lock.as_deref()?)?;
         let pid = same_socket(&known.socket, &self.path).then_some(known.pid)?;
         u32::try_from(pid).ok()
+    }
+
+    /// When the daemon that holds the lock for this socket last said how it is: it does so when it
+    /// has started.
+    #[must_use]
+    pub fn held_since(&self) -> Option<SystemTime> {
+        self.holder()?;
+        std::fs::metadata(self.lock.as_deref()?)
+            .ok()?
+            .modified()
+            .ok()
     }
 
     /// Connects and checks that the server is us.

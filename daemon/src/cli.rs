@@ -242,7 +242,7 @@ fn edit_failure(error: EditError) -> CliFailure {
 
 fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let usual = arguments.usual_level();
-    let (at_end, asked) = (arguments.at_end(), arguments.asked());
+    let (at_end, mut asked) = (arguments.at_end(), arguments.asked());
     if let Some(Command::Completions { shell }) = arguments.command {
         return completions(shell).map_err(with(FAILED));
     }
@@ -274,7 +274,15 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
             // It was to be the next daemon after a restart.
             lock::none_follows(&paths.state.join(LOCK));
         }
-        read.map_err(with(CONFIGURATION))?
+        match read {
+            // What was said long ago needs no agents.
+            Err(why) if asked == Asked::Stored => {
+                tell_unread(&why);
+                asked = Asked::Copied;
+                without_config(&paths)
+            }
+            read => read.map_err(with(CONFIGURATION))?,
+        }
     };
     // A list of agents shows them, too; a single run has other things to say.
     if !arguments.stdio {
@@ -355,6 +363,27 @@ fn load(paths: &Paths, look: HostEnv) -> anyhow::Result<Config> {
     let config = Config::load(&paths.config, &paths.env_file, &look)?;
     config::check_default(&config, &paths.config, &look)?;
     Ok(config)
+}
+
+/// What is stored is read without the configuration.
+fn without_config(paths: &Paths) -> Config {
+    Config {
+        file: paths.config.clone(),
+        ..Config::default()
+    }
+}
+
+fn tell_unread(why: &anyhow::Error) {
+    let why = why.to_string();
+    let mend = match why.contains("; hint: ") {
+        true => "",
+        false => "; hint: mend it, `agentctl config edit` opens it",
+    };
+    // Nobody has to read it.
+    let _closed = writeln!(
+        std::io::stderr(),
+        "note: what is stored is read without the configuration: {why}{mend}"
+    );
 }
 
 fn tell_warnings(config: &Config) {

@@ -274,3 +274,74 @@ impl Words for std::process::Command {
         self
     }
 }
+
+#[test]
+fn agents_add_says_whom_a_plain_send_reaches() {
+    let place = Place::new("");
+    let done = |words: &[&str]| {
+        let done = place.agentctl(&[&["agents"], words].concat());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done
+    };
+    let add = |name: &'static str| done(&["add", name, "--kind", "exec", "--", "cat"]);
+    let first = add("one");
+    assert!(
+        first
+            .stderr
+            .contains("note: `send` without `--agent` goes to `one` now\n"),
+        "{first:?}"
+    );
+    assert_eq!(place.agentctl(&["send", "hi"]).stdout, "hi\n");
+    // The list and the default are of one mind.
+    assert!(done(&[]).stdout.contains("one (default)"));
+    let default = done(&["default"]);
+    assert!(
+        default.stdout.starts_with("`one` is the default for now")
+            && default.stdout.contains("config.toml names none"),
+        "{default:?}"
+    );
+    let json: Value = serde_json::from_str(&done(&["default", "--json"]).stdout).unwrap();
+    assert_eq!(
+        (&json["agent"], &json["answers"]),
+        (&Value::Null, &"one".into())
+    );
+    let second = add("two");
+    assert!(
+        second.stderr.contains("several could answer: one, two; ")
+            && second.stderr.contains("`agentctl agents default NAME`"),
+        "{second:?}"
+    );
+    assert!(!done(&[]).stdout.contains("(default)"));
+    let default = done(&["default"]);
+    assert!(
+        default.stdout.starts_with("no default in ")
+            && default.stdout.ends_with("several could answer: one, two\n"),
+        "{default:?}"
+    );
+    let gone = done(&["remove", "one"]);
+    assert!(gone.stderr.contains("goes to `two` now"), "{gone:?}");
+    done(&["default", "two"]);
+    assert_eq!(add("three").stderr, "");
+}
+
+#[test]
+fn agents_added_twice_are_changed_by_key() {
+    let place = Place::new("");
+    let add = ["agents", "add", "mine", "--kind", "exec"];
+    let added = place.agentctl(&[&add[..], &["--", "printenv", "X"]].concat());
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let again = place.agentctl(&[&add[..], &["--env", "X=1", "--", "printenv", "X"]].concat());
+    assert_eq!(again.code, Some(2), "{again:?}");
+    assert!(
+        again
+            .stderr
+            .contains("hint: `agentctl config set agents.mine.env.X VALUE` changes it"),
+        "{again:?}"
+    );
+    let set = place.agentctl(&["config", "set", "agents.mine.env.X", "1"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    assert_eq!(
+        place.agentctl(&["send", "--agent", "mine", "x"]).stdout,
+        "1\n"
+    );
+}

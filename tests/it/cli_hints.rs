@@ -96,3 +96,40 @@ fn hints_of_a_lost_store_name_restore() {
     let jobs = place.agentctl(&["jobs"]);
     assert!(jobs.stdout.contains("completed"), "{jobs:?}");
 }
+
+#[test]
+fn past_is_read_with_a_broken_configuration() {
+    let daemon = Daemon::start();
+    let sent = daemon.agentctl(&["send", "--session", "s", "hi"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let place = daemon.kill();
+    let state = || std::fs::read(place.path("state/agentd.db")).unwrap();
+    let before = state();
+    let read = |why: &str, copy: &str| {
+        let copy = place.path(copy);
+        for words in [
+            &["jobs"][..],
+            &["jobs", "j1"],
+            &["history", "s"],
+            &["collect", "j1"],
+            &["sessions"],
+            &["backup", copy.to_str().unwrap()],
+        ] {
+            let said = place.agentctl(words);
+            assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
+            assert!(said.stderr.contains(why), "{words:?}: {said:?}");
+            assert!(!said.stderr.contains("error: "), "{words:?}: {said:?}");
+        }
+    };
+    place.configure("default_agent = \"timmy\"\n[agents.x\n");
+    read("config.toml:2: ", "one.db");
+    let jobs = place.agentctl(&["jobs"]);
+    assert!(jobs.stdout.contains("j1"), "{jobs:?}");
+    assert!(
+        jobs.stderr.contains("`agentctl config edit` opens it"),
+        "{jobs:?}"
+    );
+    std::fs::remove_file(place.path("config.toml")).unwrap();
+    read("`AGENTD_CONFIG` names", "two.db");
+    assert_eq!(state(), before);
+}

@@ -236,3 +236,28 @@ fn terminal_has_no_log_of_a_run_alone() {
         assert!(!seen.contains(log), "{seen:?}");
     }
 }
+
+#[test]
+fn terminal_note_names_a_closed_sessions_past() {
+    let daemon = Daemon::start();
+    let said = |words: &[&str]| {
+        let (terminal, mut child) = at_terminal(&daemon.place, words);
+        let end = ended(&mut child);
+        assert_eq!(end.0, Some(0), "{end:?}");
+        terminal.rest()
+    };
+    let note = "the session `s` was closed and begins anew";
+    let send = ["send", "-s", "s", "--agent", "chaos", "chaos:say haystack"];
+    assert!(!said(&send).contains(note));
+    assert!(!said(&send).contains(note));
+    let closed = daemon.agentctl(&["sessions", "close", "s"]);
+    assert_eq!(closed.code, Some(0), "{closed:?}");
+    let seen = said(&send);
+    assert!(seen.contains(note), "{seen:?}");
+    assert!(!said(&send).contains(note));
+    // What it points to is there.
+    let found = daemon.agentctl(&["sessions", "search", "haystack"]);
+    assert!(found.stdout.contains("j1"), "{found:?}");
+    let help = daemon.agentctl(&["sessions", "--help"]).stdout;
+    assert!(help.contains("their history and jobs stay"), "{help}");
+}

@@ -106,3 +106,30 @@ fn config_that_timmy_cant_read_isnt_set() {
     let other = place.agentctl(&["config", "set", "client.start", "never"]);
     assert_eq!(other.code, Some(0), "{other:?}");
 }
+
+#[test]
+fn config_of_echo_says_how_it_is_used() {
+    let place = Place::new("# Mine.\n");
+    for words in [
+        &["models", "list", "echo"][..],
+        &["config", "set", "models.default", "echo/scripted"],
+        &["models", "default", "echo/scripted"],
+    ] {
+        let refused = place.agentctl(words);
+        assert_eq!(refused.code, Some(2), "{words:?}: {refused:?}");
+        for part in [
+            "the provider `echo` has no models",
+            "`agentctl send --provider echo`",
+            "`agentctl config set agents.timmy.provider echo`",
+        ] {
+            assert!(
+                refused.stderr.contains(part),
+                "{words:?}: {part}: {refused:?}"
+            );
+        }
+    }
+    let set = place.agentctl(&["config", "set", "agents.timmy.provider", "echo"]);
+    assert_eq!(set.code, Some(0), "{set:?}");
+    let sent = place.agentctl(&["send", "hi"]);
+    assert_eq!(sent.stdout, "hi\n", "{sent:?}");
+}

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
+use crate::screen::{at_terminal, ended};
 use crate::supervision::{chaos, jsonl, row, workers_of};
 use crate::support::{Daemon, Place, chaos_worker, wait_for};
 
@@ -224,4 +225,29 @@ fn config_that_needs_a_restart_says_so() {
     assert_eq!(config(&daemon)["needs_restart"], json!(["alias"]));
     daemon.place.configure(&one);
     assert_eq!(config(&daemon)["needs_restart"], Value::Null);
+}
+
+#[test]
+fn config_not_in_force_is_noted_at_terminals() {
+    let daemon = Daemon::start();
+    let said = |words: &[&str]| {
+        let (terminal, mut child) = at_terminal(&daemon.place, words);
+        let end = ended(&mut child);
+        assert_eq!(end.0, Some(0), "{end:?}");
+        terminal.rest()
+    };
+    let send = ["send", "--agent", "timmy", "hi"];
+    assert!(!said(&send).contains("not in force"));
+    daemon.place.configure("[agents.chaos]\nkind =\n");
+    let seen = said(&send);
+    let noted = seen
+        .find("config.toml is not in force")
+        .map(|at| &seen[at..]);
+    assert!(
+        noted.is_some_and(|note| note.contains("config.toml:2:")),
+        "{seen:?}"
+    );
+    // A program reads answers, and no notes.
+    let piped = daemon.agentctl(&send);
+    assert!(!piped.stderr.contains("not in force"), "{piped:?}");
 }

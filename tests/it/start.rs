@@ -72,6 +72,11 @@ fn start_brings_a_daemon_that_stop_ends() {
     assert_eq!(started.pid(), Some(pid));
     let log = std::fs::read_to_string(started.0.path("state/agentd.log")).unwrap();
     assert!(!log.is_empty());
+    let doctor = started.agentctl(&["doctor"]).stdout;
+    assert!(
+        !doctor.contains("foreground") && doctor.contains("detached from any terminal"),
+        "{doctor}"
+    );
     let stopped = started.agentctl(&["stop"]);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     wait_for("the daemon leaves", || {

@@ -45,6 +45,14 @@ impl Unusable {
         )
     }
 
+    /// Beside a turn that the running daemon takes as it is.
+    pub(super) fn not_in_force(&self) -> String {
+        let (why, hint) = (&self.why, &self.hint);
+        format!(
+            "config.toml is not in force, the daemon goes on with the one before: {why}; {hint}"
+        )
+    }
+
     pub(super) fn tell(&self) -> Exit {
         output::error(&self.error(), Some(&self.hint));
         Exit::Configuration

@@ -3,12 +3,13 @@
 //! Owns which view a command has, and the two for programs. Must not know how a turn is run
 //! (`turn`), nor how it looks to people (`turn_text`).
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use agentd_protocol::Line;
 use agentd_protocol::request::{Mode, OnQuestion, Send};
+use agentd_protocol::rows::SessionPhase;
 use serde_json::{Value, json};
 
 use super::args::{AgentArgs, HowArgs, ModeArg, SendArgs, ShownArgs};
@@ -18,8 +19,8 @@ use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
 use super::turn_text::{Shown, TurnText};
-use super::{choose, compose, first_use, last, output, render};
-use agentd_client::client::{Attended, Client};
+use super::{choose, compose, config_check, first_use, last, output, render};
+use agentd_client::client::{Attended, Client, Server};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
@@ -117,6 +118,8 @@ impl OwnTurn<'_> {
             let connected = turn::connect_as(self.socket, self.fallback, attended(asker.as_ref()));
             let outcome = match connected.await {
                 Ok(mut client) => {
+                    tell_older_config(&mut client).await;
+                    tell_begins_anew(&mut client, &send).await;
                     if self.go_on
                         && let Err(exit) = name_last(&mut client, &mut send).await
                     {
@@ -141,6 +144,41 @@ impl OwnTurn<'_> {
             break outcome;
         };
         Ok(outcome::conclude(&outcome, Again::Send(&send)))
+    }
+}
+
+/// Who takes the name of a closed session is told that the new one knows nothing of it.
+async fn tell_begins_anew(client: &mut Client, send: &Send) {
+    let Some(name) = send.session.as_deref() else {
+        return;
+    };
+    if !output::err_is_terminal() || matches!(client.server(), Server::Remote(_)) {
+        return;
+    }
+    let known = client.session_named(name).await;
+    if let Ok(Some(one)) = known
+        && one.state == SessionPhase::Closed
+    {
+        output::note(&format!(
+            "the session `{}` was closed and begins anew: `agentctl sessions search WORDS` finds its \
+             earlier turns, `agentctl jobs JOB` shows one",
+            output::safe(name)
+        ));
+    }
+}
+
+/// Who has changed the configuration since the daemon started, and sees nothing of it, is told why.
+async fn tell_older_config(client: &mut Client) {
+    let Server::Daemon(endpoint) = client.server() else {
+        return;
+    };
+    let written = || fs::metadata(first_use::file()?).ok()?.modified().ok();
+    // Where nothing was written the daemon need not be asked.
+    if !output::err_is_terminal() || written() <= endpoint.held_since() {
+        return;
+    }
+    if let Some(unusable) = config_check::of_daemon(client).await {
+        output::note(&unusable.not_in_force());
     }
 }
 

@@ -57,6 +57,10 @@ const PHRASES: &[(&str, &str)] = &[
     ),
     ("subscribe with `\"after\":", "`agentctl watch --after "),
     ("a longer `timeout`", "a longer `--timeout`"),
+    (
+        "send without `require_context`",
+        "send without `--require-context`",
+    ),
 ];
 
 /// The command that makes a request; none where people have no need of one.
@@ -247,6 +251,10 @@ mod tests {
                 "`agentctl watch --after 3` for everything that is kept",
             ),
             ("did you mean `status`?", "did you mean `status`?"),
+            (
+                "send without `require_context` to go on without them",
+                "send without `--require-context` to go on without them",
+            ),
         ] {
             assert_eq!(typed(said), here);
         }

@@ -9,6 +9,7 @@
 mod found;
 
 pub mod agent;
+pub mod answerers;
 mod apply;
 pub mod attached;
 mod counters;

@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
 
-use agentd_base::settings;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::config::{Change, Config, ConfigError, EditError, HostEnv, NewAgent, save};
 use crate::platform::paths::Paths;
+use crate::server::plain_send::PlainSend;
 
 /// What to change in `config.toml`.
 #[derive(Subcommand, Debug)]
@@ -106,49 +105,106 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
             }
             Some(name) => (Some(name.clone()), json, "default", Change::Default(name)),
             None if clear => (None, json, "default", Change::NoDefault),
-            None => return show_default(&paths.config, json),
+            None => return show_default(paths, json),
         },
     };
+    // One that can't be read is told by who changes it.
+    let before = plain_send(paths).ok();
     let unusable = save(&paths.config, &HostEnv::here(), &change)?;
+    let answers = plain_send(paths).ok();
     let file = paths.config.display();
     let named = name.as_deref().unwrap_or_default();
     let said = match (json, done) {
         (true, done) => {
             let file = file.to_string();
-            json!({"done": done, "agent": name, "file": file, "why_not": unusable}).to_string()
+            let mut told = json!({"done": done, "agent": name, "file": file, "why_not": unusable});
+            add_answers(&mut told, answers.as_ref());
+            told.to_string()
         }
-        (false, "default") => default_is(name.as_deref(), &file),
+        (false, "default") => default_is(name.as_deref(), answers.as_ref(), &file),
         (false, "removed") => format!("removed `{named}` from {file}"),
         (false, _) => format!("added `{named}` to {file}"),
     };
     if let Some(why) = unusable {
-        let note = format!("note: `{named}` can't be used as things are: {why}");
-        let _closed = writeln!(std::io::stderr(), "{note}");
+        tell(&format!("`{named}` can't be used as things are: {why}"));
+    }
+    if done != "default"
+        && !json
+        && let Some(answers) = answers.filter(|now| before.is_some_and(|before| before != *now))
+    {
+        tell(&changed_to(&answers));
     }
     // It is done, whoever reads it.
     let _closed = writeln!(std::io::stdout(), "{said}");
     Ok(())
 }
 
-fn default_is(name: Option<&str>, file: &impl std::fmt::Display) -> String {
-    match name {
-        Some(name) => format!("`{name}` is the default in {file}"),
-        None => {
+fn tell(note: &str) {
+    // Nobody has to read it.
+    let _closed = writeln!(std::io::stderr(), "note: {note}");
+}
+
+/// With the configuration as it is written.
+fn plain_send(paths: &Paths) -> Result<PlainSend, ConfigError> {
+    let config = Config::load(&paths.config, &paths.env_file, &HostEnv::here())?;
+    Ok(PlainSend::of(&config, &paths.state))
+}
+
+fn add_answers(told: &mut serde_json::Value, answers: Option<&PlainSend>) {
+    told["answers"] = json!(answers.and_then(PlainSend::answerer));
+    told["choices"] = json!(answers.map_or(&[][..], PlainSend::choices));
+}
+
+/// What a change of the agents means for who names none.
+fn changed_to(answers: &PlainSend) -> String {
+    match answers {
+        PlainSend::Configured(name) | PlainSend::Only(name) => {
+            format!("`send` without `--agent` goes to `{name}` now")
+        }
+        PlainSend::Several(names) => format!(
+            "`send` without `--agent` goes to nobody now, as several could answer: {}; `agentctl \
+             agents default NAME` chooses one",
+            names.join(", ")
+        ),
+        PlainSend::Nobody => "no agent can be used now".to_owned(),
+    }
+}
+
+fn default_is(
+    name: Option<&str>,
+    answers: Option<&PlainSend>,
+    file: &impl std::fmt::Display,
+) -> String {
+    match (name, answers) {
+        (Some(name), _) => format!("`{name}` is the default in {file}"),
+        (None, Some(PlainSend::Configured(name) | PlainSend::Only(name))) => format!(
+            "`{name}` is the default for now, as no other agent comes before it; {file} names none"
+        ),
+        (None, Some(PlainSend::Several(names))) => format!(
+            "no default in {file}: a send names its agent, as several could answer: {}",
+            names.join(", ")
+        ),
+        (None, Some(PlainSend::Nobody)) => {
+            format!("no default in {file}, and no agent can be used")
+        }
+        (None, None) => {
             format!("no default in {file}: a send names its agent, or the only usable one answers")
         }
     }
 }
 
-/// Says what the file says.
-fn show_default(file: &Path, json: bool) -> Result<(), EditError> {
-    let text = settings::read(file).map_err(|source| ConfigError::Io {
-        file: file.to_owned(),
-        source,
-    })?;
-    let name = Config::parse(&text, file, &HostEnv::here())?.default_agent;
+/// Says who answers, and whether the file says so.
+fn show_default(paths: &Paths, json: bool) -> Result<(), EditError> {
+    let config = Config::load(&paths.config, &paths.env_file, &HostEnv::here())?;
+    let answers = PlainSend::of(&config, &paths.state);
+    let (name, file) = (config.default_agent.as_deref(), paths.config.display());
     let said = match json {
-        true => json!({"agent": name, "file": file.display().to_string()}).to_string(),
-        false => default_is(name.as_deref(), &file.display()),
+        true => {
+            let mut told = json!({"agent": name, "file": file.to_string()});
+            add_answers(&mut told, Some(&answers));
+            told.to_string()
+        }
+        false => default_is(name, Some(&answers), &file),
     };
     writeln!(std::io::stdout(), "{said}").map_err(|source| EditError::Io {
         file: "standard output".into(),

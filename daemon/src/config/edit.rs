@@ -201,11 +201,10 @@ pub(super) fn changed(
 /// Is there what the change is about?
 fn check(change: &Change, before: &Config, file: &Path, look: &HostEnv) -> Result<(), EditError> {
     match change {
-        Change::Add(name, _) if before.agents.contains_key(name) => {
+        Change::Add(name, new) if before.agents.contains_key(name) => {
             let at = line_of(before, name);
             let what = format!("there is an agent `{name}` already{at}");
-            let hint = format!("`agentctl agents remove {name}` first");
-            Err(refused(what, hint))
+            Err(refused(what, instead_of_adding(name, new)))
         }
         Change::Add(name, new) => complete(name, new, look),
         Change::Remove(name) if before.default_agent.as_ref() == Some(name) => {
@@ -236,6 +235,28 @@ fn check(change: &Change, before: &Config, file: &Path, look: &HostEnv) -> Resul
             Err(refused(format!("there is no agent `{name}`"), hint))
         }
         Change::Remove(_) | Change::NoDefault => Ok(()),
+    }
+}
+
+/// How an agent that is there gets what was to be added.
+fn instead_of_adding(name: &str, new: &NewAgent) -> String {
+    let variables = new.env.keys().map(|variable| format!("env.{variable}"));
+    let others = [
+        ("provider", new.provider.is_some()),
+        ("model", new.model.is_some()),
+        ("pass_env", !new.pass_env.is_empty()),
+    ];
+    let others = others.into_iter().filter(|(_, given)| *given);
+    let keys = variables.chain(others.map(|(key, _)| key.to_owned()));
+    let set: Vec<String> = keys
+        .map(|key| format!("`agentctl config set agents.{name}.{key} VALUE`"))
+        .collect();
+    match set.is_empty() {
+        true => format!(
+            "`agentctl config set agents.{name}.KEY VALUE` changes it, `agentctl agents remove \
+             {name}` takes it out"
+        ),
+        false => format!("{} changes it", set.join(", ")),
     }
 }
 

@@ -65,6 +65,14 @@ pub enum DaemonError {
     /// Signals can't be heard.
     #[error("can't listen for signals: {0}")]
     Signals(io::Error),
+    /// The store can't be copied to be read.
+    #[error("can't copy the store in `{}`: {source}", state.display())]
+    Copy {
+        /// Where it is.
+        state: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
 /// Why the state, or the socket's directory, can't be written at the moment.

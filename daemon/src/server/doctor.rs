@@ -16,6 +16,7 @@ use crate::config::{self, Config, Endpoints, HostEnv};
 use crate::platform::paths::{self, Paths};
 use crate::platform::remote;
 use crate::server::alias::{Action, Alias};
+use crate::server::plain_send::PlainSend;
 use crate::store;
 
 /// Less than this and new work is refused before long.
@@ -271,7 +272,7 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
         .filter(|(agent, _)| agent.usable.is_ok())
         .map(|(agent, _)| agent.name.as_str())
         .collect();
-    let default = match &config.default_agent {
+    let default = match PlainSend::of(config, &patient.paths.state).answerer() {
         Some(default) => format!("; without a name `{default}` is asked"),
         None => String::new(),
     };

@@ -17,6 +17,7 @@ mod logged;
 pub mod oneshot;
 pub mod owner;
 pub mod peer;
+pub mod plain_send;
 pub mod predecessors;
 pub mod restore;
 pub mod runtime;

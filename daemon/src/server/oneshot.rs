@@ -47,6 +47,8 @@ pub enum Asked {
     Anything,
     /// What is stored: it is read where it can't be written, too.
     Stored,
+    /// The same, from a copy: which agents there are isn't known, so nothing is to go on with them.
+    Copied,
 }
 
 /// Serves standard input until it ends and everything asked is answered.
@@ -86,7 +88,7 @@ pub async fn run(
     // There is room: it is the only one.
     let _room = runtime.arrivals.try_send(arrival);
     let mut config = runtime.peer_config(None);
-    if asked == Asked::Stored {
+    if asked != Asked::Anything {
         config.facts = reading(config.facts);
     }
     let inbox = runtime.inbox.clone();
@@ -118,6 +120,14 @@ fn start(
     options: impl Fn(&Path) -> StartOptions,
     asked: Asked,
 ) -> Result<(Runtime, Option<Copied>), DaemonError> {
+    if asked == Asked::Copied {
+        let copied = Copied::of(state).map_err(|source| DaemonError::Copy {
+            state: state.to_owned(),
+            source,
+        })?;
+        let runtime = Runtime::start(options(copied.dir()))?;
+        return Ok((runtime, Some(copied)));
+    }
     let there = || {
         paths::private_dir(state)?;
         Ok::<_, DaemonError>(Runtime::start(options(state))?)

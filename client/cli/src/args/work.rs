@@ -193,7 +193,7 @@ Examples:
 
 Only while none of its turns runs or waits. Its process ends, and comes again with its next turn.")]
     Rename(RenameSessionArgs),
-    /// End the processes of sessions and forget the sessions
+    /// End sessions and free their names; their history and jobs stay
     #[command(after_help = "\
 Examples:
   agentctl sessions close main

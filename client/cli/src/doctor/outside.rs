@@ -12,6 +12,7 @@ use std::time::Duration;
 use agentd_protocol::doctor::Finding;
 use agentd_protocol::line::DaemonState;
 use agentd_protocol::{Line, RequestKind, serde_json};
+use nix::unistd::{Pid, getsid};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -117,12 +118,28 @@ pub(super) fn version(seen: &HostState<'_>) -> Vec<Finding> {
     }]
 }
 
+/// How a daemon runs that no service manager has.
+fn without_service(seen: &HostState<'_>) -> &'static str {
+    let Ok(healthy) = seen.looked else {
+        return "`agentctl start` runs it";
+    };
+    // Who was started by `agentctl start` leads a session of its own.
+    let pid = i32::try_from(healthy.answer.daemon.pid).map(Pid::from_raw);
+    match pid.map(|pid| (pid, getsid(Some(pid)))) {
+        Ok((pid, Ok(leader))) if leader != pid => "it runs in the foreground",
+        Ok(_) | Err(_) => "it runs by itself, detached from any terminal",
+    }
+}
+
 /// Is there a service, and does it run?
 pub(super) fn service(seen: &HostState<'_>) -> Vec<Finding> {
     vec![match seen.manager {
         Manager::Absent(why) => Finding::ok(
             "service",
-            format!("no service manager for users here ({why}): agentd runs in the foreground"),
+            format!(
+                "no service manager for users here ({why}): {}",
+                without_service(seen)
+            ),
         ),
         Manager::There(unit) if unit.is_there() && !unit.is_installed() => Finding::ok(
             "service",
@@ -130,7 +147,10 @@ pub(super) fn service(seen: &HostState<'_>) -> Vec<Finding> {
         ),
         Manager::There(unit) if !unit.is_installed() => Finding::ok(
             "service",
-            "agentd is not installed as a service: it runs in the foreground, or not at all",
+            format!(
+                "agentd is not installed as a service: {}",
+                without_service(seen)
+            ),
         ),
         Manager::There(unit) if unit.is_failed() => Finding::problem(
             "service",

@@ -6,7 +6,8 @@ use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
-use crate::agent::{Agent, Found, Providers, Sessions};
+use crate::agent::{Agent, Providers, Sessions};
+use crate::answerers::ready;
 use crate::attached::AttachmentSupport;
 use crate::ids::SessionId;
 use crate::pins;
@@ -172,28 +173,6 @@ impl State {
             None => Ok(()),
         }
     }
-}
-
-/// Who of these answers a send that names nobody: what the user installed goes before the built-in
-/// agent, which is always there; but nobody is logged out while another is ready.
-fn ready<'a>(able: &[&'a Agent]) -> Vec<&'a Agent> {
-    let of = |wanted: &dyn Fn(&Agent) -> bool| -> Vec<&'a Agent> {
-        let found = able.iter().copied();
-        found.filter(|agent| wanted(agent)).collect()
-    };
-    let is_installed = |agent: &Agent| agent.found != Found::BuiltIn;
-    let steps: [&dyn Fn(&Agent) -> bool; 4] = [
-        &|agent| is_installed(agent) && agent.logged_in != Some(false),
-        &|agent| !is_installed(agent) && agent.logged_in == Some(true),
-        // One that is logged out says what to do about it.
-        &is_installed,
-        &|_| true,
-    ];
-    let found = steps.into_iter().map(of);
-    found
-        .into_iter()
-        .find(|found| !found.is_empty())
-        .unwrap_or_default()
 }
 
 /// What to do with a file that can't be attached.

@@ -198,7 +198,7 @@ fn edit_that_is_wrong_says_what_to_do() {
         (
             WRITTEN,
             add("a", new("exec", &["/x"])),
-            "already, at /c/config.toml:8; hint: `agentctl agents remove a` first",
+            "already, at /c/config.toml:8; hint: `agentctl config set agents.a.KEY VALUE` changes it",
         ),
         (
             WRITTEN,

@@ -121,7 +121,10 @@ pub(super) async fn run(setting: Setting, command: Command) -> Result<Exit, Fail
 fn unusable(why: &Unusable) -> Failed {
     let exit = match why {
         Unusable::Variable { .. } => Exit::Config,
-        Unusable::Unknown { .. } | Unusable::Wrong { .. } | Unusable::NotAModel(_) => Exit::Usage,
+        Unusable::Unknown { .. }
+        | Unusable::Echo
+        | Unusable::Wrong { .. }
+        | Unusable::NotAModel(_) => Exit::Usage,
     };
     Failed::new(exit, why.to_string())
 }

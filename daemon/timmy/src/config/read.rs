@@ -15,6 +15,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::{Config, McpServer, ProviderConfig, Timmy};
+use crate::ECHO;
 use crate::provider::Wire;
 use crate::provider::table::{self, Unusable};
 use crate::tool::toolset::Toolset;
@@ -230,6 +231,10 @@ impl Config {
                 };
                 Err((format!("there is no provider `{name}`"), Some(hint)))
             }
+            Err(Unusable::Echo) => Err((
+                format!("the provider `{ECHO}` has no models"),
+                Some(table::ECHO_INSTEAD.to_owned()),
+            )),
             // Of its own table more is said where that stands.
             _there => Ok(()),
         }

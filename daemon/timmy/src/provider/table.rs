@@ -5,6 +5,7 @@
 
 use super::keys::{self, Lookup};
 use super::{Provider, Wire};
+use crate::ECHO;
 use crate::config::{Config, ProviderConfig};
 
 /// A key of Kimi's coding plan begins so; other keys are Moonshot's.
@@ -168,6 +169,11 @@ pub(crate) const ALL: &[BuiltInProvider] = &[
     .here(),
 ];
 
+/// How prompts are said back without any model.
+pub(crate) const ECHO_INSTEAD: &str = "it says prompts back; `agentctl send --provider echo` has it \
+                                       do so once, `agentctl config set agents.timmy.provider echo` \
+                                       until that is unset";
+
 /// Why a provider or a model can't be asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Unusable {
@@ -179,6 +185,9 @@ pub(crate) enum Unusable {
         /// What may have been meant.
         nearest: Option<String>,
     },
+    /// The one that asks nobody.
+    #[error("the provider `{ECHO}` has no models: {ECHO_INSTEAD}")]
+    Echo,
     /// `[providers.NAME]` doesn't say what it has to.
     #[error("[providers.{name}] in config.toml: {what}")]
     Wrong {
@@ -243,6 +252,7 @@ pub(crate) fn resolve(
         // A table under the name proper counts for its other names, too.
         .or_else(|| config.providers.get(row?.id));
     match (row, own) {
+        (None, None) if name == ECHO => Err(Unusable::Echo),
         (None, None) => Err(Unusable::Unknown {
             name: name.to_owned(),
             nearest: nearest(name, config),
