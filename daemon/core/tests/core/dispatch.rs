@@ -370,7 +370,7 @@ fn dispatch_to_a_silent_store_claims_nothing() {
         r#"{"type":"dispatch","jobs":[{"text":"a","agent":"one","idempotency_key":"k"}]}"#;
     let first = world.connect();
     world.request(first, 1, dispatch);
-    world.pass(std::time::Duration::from_secs(10));
+    world.pass(Duration::from_secs(10));
     assert!(world.clients[&first].closed);
     let again = world.connect();
     world.request(again, 1, dispatch);
