@@ -32,6 +32,15 @@ impl Started {
         is_alive(pid).then_some(pid)
     }
 
+    /// Kills the daemon; what it held is free afterwards.
+    fn kill(&self) {
+        kill(self.pid().expect("a daemon"), Signal::SIGKILL);
+        wait_for("nobody holds its files", || {
+            let lock = File::open(self.0.path("state/daemon.lock")).unwrap();
+            Flock::lock(lock, FlockArg::LockSharedNonblock).ok()
+        });
+    }
+
     fn config(&self) -> String {
         std::fs::read_to_string(self.0.path("config.toml")).unwrap()
     }
@@ -82,6 +91,33 @@ fn start_brings_a_daemon_that_stop_ends() {
     wait_for("the daemon leaves", || {
         started.pid().is_none().then_some(())
     });
+}
+
+#[test]
+fn start_tells_what_a_crash_cut_off() {
+    let started = Started::place();
+    let start = || started.agentctl(&["start"]);
+    assert_eq!(start().stderr, "");
+    for retry in ["never", "auto"] {
+        let turn = ["dispatch", "--retry", retry, "[[sleep 600000]]"];
+        assert_eq!(started.agentctl(&turn).code, Some(0));
+    }
+    wait_for("the turns run", || {
+        let running = started.agentctl(&["jobs", "--state", "running"]).stdout;
+        (running.contains("j1 ") && running.contains("j2 ")).then_some(())
+    });
+    started.kill();
+    let told = "the daemon before ended without saying so: 1 turn was interrupted (`agentctl jobs \
+                --state interrupted`), 1 turn runs again";
+    assert_eq!(start().stderr, format!("note: {told}\n"));
+    let log = std::fs::read_to_string(started.0.path("state/agentd.log")).unwrap();
+    assert!(log.contains(told), "{log}");
+    let listed = started.agentctl(&["jobs", "--state", "interrupted"]);
+    assert!(listed.stdout.contains("j1 "), "{listed:?}");
+    assert_eq!(start().stderr, "", "it runs already");
+    let stopped = started.agentctl(&["stop", "--deadline", "0"]);
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    assert_eq!(start().stderr, "", "that one left in order");
 }
 
 #[test]
@@ -330,13 +366,8 @@ fn first_use_starts_nothing_from_a_pipe() {
         (Some(0), "hi\n"),
         "{sent:?}"
     );
-    let pid = started.pid().expect("a daemon");
     // One that was killed leaves its socket.
-    kill(pid, Signal::SIGKILL);
-    wait_for("nobody holds its files", || {
-        let lock = File::open(started.0.path("state/daemon.lock")).unwrap();
-        Flock::lock(lock, FlockArg::LockSharedNonblock).ok()
-    });
+    started.kill();
     assert!(started.0.socket().exists());
     let sent = started.agentctl(&["send", "--no-fallback", "hi"]);
     assert_eq!(

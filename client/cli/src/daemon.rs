@@ -22,7 +22,7 @@ use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
 };
 use super::exit::{self, Exit};
-use super::{ask, config_check, control, first_use, output, service};
+use super::{ask, config_check, control, cut_off, first_use, output, service};
 use agentd_client::client::{Client, ClientError, START_IT};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fact, Lock};
@@ -106,9 +106,15 @@ pub(super) async fn start(socket: Option<&Path>) -> io::Result<Exit> {
     }
     match up(socket).await {
         Ok(Up::Already(client)) => say("agentd runs already", &client, &endpoint),
-        Ok(Up::Fresh(client)) => say("agentd runs", &client, &endpoint),
+        Ok(Up::Fresh(client)) => fresh(client, &endpoint).await,
         Err(failed) => Ok(failed.tell()),
     }
+}
+
+async fn fresh(mut client: Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
+    let exit = say("agentd runs", &client, endpoint)?;
+    cut_off::tell(&mut client).await;
+    Ok(exit)
 }
 
 fn say(what: &str, client: &Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
@@ -476,7 +482,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         return service::service(ServiceArgs { command }, None).await;
     }
     let client = match up(socket).await {
-        Ok(Up::Fresh(client)) => return say("agentd runs", &client, &endpoint),
+        Ok(Up::Fresh(client)) => return fresh(client, &endpoint).await,
         Ok(Up::Already(client)) => client,
         Err(failed) => return Ok(failed.tell()),
     };

@@ -11,7 +11,7 @@ use agentd_base::{settings, trusted};
 use serde::Deserialize;
 
 use super::daemon::{self, Up};
-use super::{config, output, service, terminal};
+use super::{config, cut_off, output, service, terminal};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
 use agentd_client::places::{self, Environment};
@@ -68,12 +68,13 @@ fn is_served() -> bool {
 async fn begin() {
     match daemon::detached(None).await {
         Ok(Up::Already(client)) => client.close().await,
-        Ok(Up::Fresh(client)) => {
+        Ok(Up::Fresh(mut client)) => {
             let pid = client.hello.pid;
-            client.close().await;
             output::note(&format!(
                 "started agentd in the background (pid {pid}); `agentctl stop` stops it"
             ));
+            cut_off::tell(&mut client).await;
+            client.close().await;
         }
         Err(why) => {
             output::note(&why.error);

@@ -23,6 +23,7 @@ mod config;
 mod config_check;
 mod control;
 mod copies;
+mod cut_off;
 mod daemon;
 mod demo;
 mod details;

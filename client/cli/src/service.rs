@@ -25,7 +25,7 @@ use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
 use super::config_check::Unusable;
 use super::exit::{self, Exit};
-use super::{ask, output};
+use super::{ask, cut_off, output};
 use agentd_client::client::ClientError;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::health;
@@ -447,13 +447,18 @@ fn uninstall(args: ServiceChangeArgs) -> Done<Exit> {
 
 async fn start(args: ServiceChangeArgs) -> Done<Exit> {
     let (of, state) = installed()?;
+    let ran = state.pid().is_some();
     step::perform(&state.reload(), mode(args.dry_run))?;
     if restart::is_lost(&state, &of, mode(args.dry_run)).await {
         step::perform(&state.stop(&of), mode(args.dry_run))?;
     }
     step::perform(&state.start(&of), mode(args.dry_run))?;
     if !args.dry_run {
-        verify(&state.socket(&of)).await?;
+        let socket = state.socket(&of);
+        verify(&socket).await?;
+        if !ran && let Ok(mut client) = ask::connect(Some(&socket)).await {
+            cut_off::tell(&mut client).await;
+        }
     }
     Ok(Exit::Done)
 }

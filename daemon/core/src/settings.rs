@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use agentd_protocol::line::LeftFacts;
+
 use crate::agent::Agent;
 
 /// What stays the same while the daemon runs.
@@ -29,6 +31,8 @@ pub struct Settings {
     pub ended_jobs: u64,
     /// What the store held before and doesn't any more, in words, until somebody accepts it.
     pub losses: Vec<String>,
+    /// What the daemon before left, if it was cut off.
+    pub before: Option<LeftFacts>,
     /// Runs without a daemon that the store has seen when it was opened.
     pub fallbacks: u64,
     /// Is this the daemon, or a run without one?

@@ -69,6 +69,13 @@ pub enum Life {
     Dead,
 }
 
+/// Is it an instance that was this process?
+#[must_use]
+pub fn was(id: &str, pid: u32) -> bool {
+    let found = id.split_once('-').and_then(|(found, _)| found.parse().ok());
+    found == Some(pid)
+}
+
 /// This process as an instance. Its file goes with it.
 pub struct Instance {
     id: String,

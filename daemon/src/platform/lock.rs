@@ -76,6 +76,7 @@ pub enum LockError {
 pub struct Lock {
     file: File,
     holder: Holder,
+    cut_off: Option<u32>,
 }
 
 impl Lock {
@@ -111,9 +112,24 @@ impl Lock {
             state: Doing::Starting,
             until_boot_ms: None,
         };
-        let mut lock = Self { file, holder };
+        // Of who left in order it says so, and that is kept in the file.
+        let cut_off = read(&file).and_then(|left| match left.state {
+            Doing::Starting | Doing::Running => Some(left.pid),
+            Doing::Restarting | Doing::Stopping => None,
+        });
+        let mut lock = Self {
+            file,
+            holder,
+            cut_off,
+        };
         lock.say(Doing::Starting).map_err(io)?;
         Ok(lock)
+    }
+
+    /// The process that had the lock before, if it ended without saying that it does.
+    #[must_use]
+    pub const fn cut_off(&self) -> Option<u32> {
+        self.cut_off
     }
 
     /// Is the file at the path the one that is locked? A file that was removed locks nobody out.
@@ -170,7 +186,12 @@ pub fn none_follows(path: &Path) {
     let left = read(&file).filter(|holder| holder.state == Doing::Restarting);
     if let Some(holder) = left {
         // Whoever can't write it makes clients wait for a minute, no more.
-        let _waited_for = Lock { file, holder }.say(Doing::Stopping);
+        let mut lock = Lock {
+            file,
+            holder,
+            cut_off: None,
+        };
+        let _waited_for = lock.say(Doing::Stopping);
     }
 }
 
@@ -214,8 +235,12 @@ mod tests {
             Some((Doing::Starting, false)),
             "its store isn't open"
         );
+        assert_eq!(first.cut_off(), None);
         first.say(Doing::Running).unwrap();
         assert_eq!(holds(), Some((Doing::Running, false)));
+        drop(first);
+        let mut first = Lock::take(&path, Path::new("/a/long/way/to/the.sock")).unwrap();
+        assert_eq!(first.cut_off(), Some(pid), "it said nothing of its end");
         first.say(Doing::Restarting).unwrap();
         assert_eq!(holds(), Some((Doing::Restarting, true)));
         first.say(Doing::Stopping).unwrap();
@@ -223,6 +248,7 @@ mod tests {
         drop(first);
         assert_eq!(holder(&path), None, "what a free lock says isn't true");
         let next = Lock::take(&path, Path::new("/b")).unwrap();
+        assert_eq!(next.cut_off(), None, "it said that it stops");
         assert_eq!(holder(&path).unwrap().socket, Path::new("/b"));
         assert!(path.exists());
         assert!(next.is_at(&path));

@@ -122,7 +122,7 @@ pub fn marked(instances: &BTreeSet<String>) -> Marked {
             continue;
         };
         if let Some(mark) = LimitMark::on(pid) {
-            if instances.iter().any(|instance| mark.is_of(instance)) {
+            if instances.iter().any(|instance| mark.is_of(instance)) && !is_dead(pid) {
                 marked.pids.push(pid);
             }
             continue;
@@ -183,6 +183,14 @@ pub fn has_entry(environment: &[u8], entry: &str) -> bool {
 fn is_unsettled(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.is_empty())
         && fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}
+
+/// Has it ended? Its limits are told until its parent has asked how, which may take a second, or for
+/// ever. One whose first thread has ended goes on with the others.
+fn is_dead(pid: u32) -> bool {
+    let ended = stat_field(pid, 3).is_some_and(|state| matches!(&*state, "Z" | "X"));
+    let threads = stat_field(pid, 20).and_then(|threads| threads.parse::<u32>().ok());
+    ended && threads.is_none_or(|threads| threads <= 1)
 }
 
 /// Ends everything that dead instances left running, and what others did that died before them: they
@@ -363,6 +371,21 @@ mod tests {
             line.get(1).copied(),
             Some(std::os::unix::process::parent_id())
         );
+    }
+
+    #[test]
+    fn dead_process_is_not_waited_for() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let instance = Instance::create(dir.path()).unwrap();
+        let mut command = Command::new("sleep");
+        LimitMark::new(instance.id(), "1.0").put_on(&mut command);
+        let mut child = command.arg("60").spawn().unwrap();
+        assert_eq!(marked(&only(instance.id())).pids, [child.id()]);
+        // Nobody asks how it ended, as a first process of a container that is slow to.
+        assert!(end_instances(dir.path(), &only(instance.id())).is_empty());
+        assert!(LimitMark::on(child.id()).is_some(), "it is seen still");
+        assert!(marked(&only(instance.id())).pids.is_empty());
+        child.wait().unwrap();
     }
 
     #[test]

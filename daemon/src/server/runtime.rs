@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use agentd_base::clock::boot_ms;
 use agentd_core::effect::Announcement;
 use agentd_core::{Event, Served, Settings, Socket, State};
+use agentd_protocol::line::LeftFacts;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -455,6 +456,19 @@ pub fn look(config: &Config, state_dir: &Path) -> HostProbe {
     })
 }
 
+/// What the daemon before left running, if it was cut off amid turns; the log has it, too.
+fn left_before(options: &StartOptions, opened: &Opened) -> Option<LeftFacts> {
+    let pid = options.lock.as_ref()?.cut_off()?;
+    let orphans = &mut opened.orphans.iter();
+    let left = orphans.find(|left| instance::was(&left.instance, pid))?;
+    let left = left.left();
+    if left.interrupted + left.again == 0 {
+        return None;
+    }
+    tracing::warn!("{left}");
+    Some(left)
+}
+
 fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Settings {
     let HostSnapshot { agents, looked_for } = seen;
     let agents: BTreeMap<_, _> = agents
@@ -484,6 +498,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         ended_jobs: opened.ended_jobs,
         fallbacks: opened.fallbacks,
         losses: opened.losses.clone(),
+        before: left_before(options, opened),
         served: options.served.clone(),
         socket: options.stays,
         nested: options.nested,

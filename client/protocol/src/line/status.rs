@@ -51,6 +51,38 @@ pub struct DaemonFacts {
     pub file_limit: Option<u64>,
     pub log: Option<LogFacts>,
     pub config: Option<ConfigFacts>,
+    pub before: Option<LeftFacts>,
+}
+
+/// What the daemon before left running, if it ended without saying so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct LeftFacts {
+    /// Turns that were interrupted.
+    pub interrupted: u64,
+    /// Turns that run again.
+    pub again: u64,
+}
+
+impl std::fmt::Display for LeftFacts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { interrupted, again } = *self;
+        f.write_str("the daemon before ended without saying so")?;
+        let were = |n| if n == 1 { "turn was" } else { "turns were" };
+        let mut so_far = ": ";
+        if interrupted > 0 {
+            let were = were(interrupted);
+            write!(
+                f,
+                ": {interrupted} {were} interrupted (`agentctl jobs --state interrupted`)"
+            )?;
+            so_far = ", ";
+        }
+        match again {
+            0 => Ok(()),
+            1 => write!(f, "{so_far}1 turn runs again"),
+            _ => write!(f, "{so_far}{again} turns run again"),
+        }
+    }
 }
 
 /// Which configuration counts.

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agentd_protocol::line::LeftFacts;
 use agentd_protocol::request::Retry;
 use agentd_protocol::{Code, JobId};
 
@@ -17,7 +18,7 @@ use crate::peers::questions::Closed;
 use crate::rules::budget;
 use crate::sessions::session::{Gate, Session};
 use crate::state::State;
-use crate::store::{JobState, LeftJob, Recovered, Write};
+use crate::store::{JobRow, JobState, LeftJob, Recovered, Write};
 use crate::terms::{Terms, Unreadable};
 use crate::worker::Failure;
 
@@ -58,6 +59,32 @@ impl Lost {
             false => "nothing of it was run",
         };
         Some(Failure::new(Code::StoreFailed, format!("{why}; {ran}")))
+    }
+}
+
+/// Does a job that was running begin anew?
+fn runs_again(row: &JobRow, terms: Option<&Terms>) -> bool {
+    let running = matches!(row.state, JobState::Running { attempt } if attempt < ATTEMPTS);
+    // An abort that was answered holds through the crash.
+    running && !row.cancelled && terms.is_some_and(|terms| terms.retry == Retry::Auto)
+}
+
+impl Recovered {
+    /// How many of its turns were running, and what becomes of them. An abort ends its turn as
+    /// somebody asked.
+    #[must_use]
+    pub fn left(&self) -> LeftFacts {
+        let running = |left: &&LeftJob| {
+            matches!(left.row.state, JobState::Running { .. }) && !left.row.cancelled
+        };
+        let (mut interrupted, mut again) = (0, 0);
+        for left in self.jobs.iter().filter(running) {
+            match runs_again(&left.row, left.terms.as_deref().ok()) {
+                true => again += 1,
+                false => interrupted += 1,
+            }
+        }
+        LeftFacts { interrupted, again }
     }
 }
 
@@ -150,6 +177,7 @@ impl State {
             return None;
         }
         let now = self.now;
+        let again = runs_again(&row, terms.as_deref().ok());
         let (attempt, expires, start, held, was_running) = match row.state {
             JobState::Queued {
                 attempt,
@@ -166,12 +194,8 @@ impl State {
         let turn = TurnId(self.outbox.number());
         // A request that doesn't read back is ended, never run.
         let unreadable = terms.as_ref().err().map(Unreadable::is_damaged);
-        let readable = unreadable.is_none();
         let terms = terms.unwrap_or_else(|newer| Arc::new(Terms::of_unreadable(newer)));
         let (terms, bytes) = self.jobs.share(terms);
-        let again = was_running && readable && terms.retry == Retry::Auto && attempt < ATTEMPTS;
-        // An abort that was answered holds through the crash.
-        let again = again && !row.cancelled;
         let lost = match unreadable {
             _ if row.cancelled => Some(Lost::Cancelled),
             _ if was_running && !again => Some(Lost::Running),

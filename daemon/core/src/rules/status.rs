@@ -55,6 +55,7 @@ impl State {
                 file_limit: facts.open_files.map(|(_, limit)| limit),
                 log: facts.log.clone().and_then(Result::ok),
                 config: facts.config.clone(),
+                before: self.settings.before,
             },
             rpc: self.rpc(live, in_flight),
             workers: with_workers.then(|| {

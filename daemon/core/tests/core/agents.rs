@@ -95,6 +95,7 @@ pub fn settings() -> Settings {
         ended_jobs: 0,
         fallbacks: 0,
         losses: Vec::new(),
+        before: None,
         served: Served::Daemon,
         socket: Socket::Ours,
         nested: false,
