@@ -382,12 +382,13 @@ fn c12_full_disk_takes_ends_of_running_turns() {
     assert!(reserve.exists());
     let filler = seen_by(&daemon).join("fill");
     fill(&filler);
+    // None of these runs: what is kept is for the ends of the three.
     let refused = |size: usize| {
         let mut client = daemon.connect();
-        let send = json!({"agent": "timmy", "prompt": "x".repeat(size)});
+        let (text, start) = ("x".repeat(size), "2099-01-01T00:00:00Z");
+        let send = json!({"type": "send", "agent": "timmy", "text": text, "start_at": start});
         client.request(&send.to_string())["code"] == "disk-full"
     };
-    // All that the log has room for.
     for size in [256 * 1024, 16 * 1024] {
         wait_for("a full disk", || refused(size).then_some(()));
     }
@@ -593,7 +594,7 @@ fn c12_backup_to_a_full_disk_leaves_nothing() {
     let copy = daemon.path("small/copy.db");
     let made = daemon.agentctl(&["backup", copy.to_str().unwrap()]);
     assert_ne!(made.code, Some(0), "{made:?}");
-    let small = seen_by(&daemon).with_file_name("small");
-    let left: Vec<_> = fs::read_dir(small).unwrap().collect();
+    let left = fs::read_dir(seen_by(&daemon).with_file_name("small"));
+    let left: Vec<_> = left.unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
