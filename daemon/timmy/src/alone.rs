@@ -57,9 +57,13 @@ pub(crate) async fn answer(
     let stop = cancel.clone();
     let turn = async move {
         let line = Line { id: None, out };
+        if is_for_echo {
+            line.note(ECHO, echo::NOTE).await;
+            return echo::play(&prompt, &cancel, &line).await;
+        }
         let conversation = args.session.clone();
         let sent = SendRequest {
-            text: prompt.clone(),
+            text: prompt,
             attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
             selection,
@@ -68,13 +72,6 @@ pub(crate) async fn answer(
             job: None,
             messages: Messages::LeftOut,
         };
-        if is_for_echo {
-            line.note(ECHO, echo::NOTE).await;
-            agent
-                .play_echo(&prompt, &sent, &cancel, &line, &|_| {})
-                .await;
-            return agent.store.tidy().await;
-        }
         // Standard output may be a file all the same: a question goes to standard error.
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let asker: Arc<dyn Asker> = if terminal {

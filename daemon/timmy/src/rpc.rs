@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::offered::Offered;
 use crate::line::{Line, OutgoingLine};
-use crate::send::{Agent, Conversation, ModelSelection, TurnControl, died};
+use crate::send::{Agent, ModelSelection, TurnControl, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, PendingSteer, Unwelcome};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
@@ -307,11 +307,7 @@ impl Service {
     fn start(&mut self, id: Option<Id>, send: Send, body: &str) -> Result<(), Rejected> {
         let echoes = request::is_for_echo(&self.default, &send)?;
         // What can't be played is refused before it takes anybody's place.
-        let mut sent = request::sent(&self.default, &send, body)?;
-        if echoes && send.session.is_none() && sent.conversation == Conversation::New {
-            // Nobody could come back to it.
-            sent.conversation = Conversation::Passing;
-        }
+        let sent = request::sent(&self.default, &send, body)?;
         self.admit(id.as_ref())?;
         let cancel = CancellationToken::new();
         let inbox = (!echoes).then(Arc::<Inbox>::default);
@@ -330,21 +326,12 @@ impl Service {
             let first = remember(&self.sessions, &session, |known| {
                 !std::mem::replace(&mut known.echoed, true)
             });
-            let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
             self.running.spawn(async move {
                 if first {
                     line.note(ECHO, echo::NOTE).await;
                 }
-                let script = format!("{}{}", send.text, echo::attached(&send.attachments));
-                // Of its models nothing is remembered: it can't shorten a session.
-                let opened = |native: &str| {
-                    remember(&sessions, &session, |known| {
-                        known.native = Some(native.to_owned());
-                    });
-                };
-                agent
-                    .play_echo(&script, &sent, &cancel, &line, &opened)
-                    .await;
+                let text = format!("{}{}", send.text, echo::attached(&send.attachments));
+                echo::play(&text, &cancel, &line).await;
                 number
             });
             return Ok(());

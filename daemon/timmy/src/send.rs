@@ -3,8 +3,6 @@
 //! Owns how a session is opened, continued or begun for a turn. Must not know standard input, nor
 //! how models, tools and settings are found: [`AgentEnv`] does.
 
-mod echoed;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
