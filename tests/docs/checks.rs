@@ -116,6 +116,10 @@ fn written(text: &str) -> usize {
 fn call(place: &Place, words: &[&str]) -> Result<(), String> {
     let shown = words.join(" ");
     let (program, rest) = match words {
+        // What an agent can be asked with, agentctl itself asks.
+        ["agentctl", "models", "list", of, ..] if of.starts_with("--") => {
+            (AGENTCTL, words[1..].to_vec())
+        }
         ["agentctl", which @ ("provider" | "models"), rest @ ..] => {
             (TIMMY, [&[*which], rest].concat())
         }
