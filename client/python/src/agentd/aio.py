@@ -355,8 +355,8 @@ class Harness:
         Raises ``errors.AlreadyAnsweredError`` when somebody was faster.
         """
         number = question.question_id if isinstance(question, Question) else question
-        said = {"approve": approve, "scope": scope, "choice": choice, "text": text, "cancel": cancel or None}
-        said["question_id"] = number
+        said = {"question_id": number, "approve": approve, "scope": scope, "choice": choice}
+        said |= {"text": text, "cancel": cancel or None}
         await self._core.ask("answer", said, changes=True, alone=False)
 
     @checked
