@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::screen::{Peer, at_terminal, ended};
+use crate::screen::{Peer, at_terminal, ended, said_at_terminal};
 use crate::support::{DEADLINE, Daemon, Place, kill};
 
 #[test]
@@ -240,12 +240,7 @@ fn terminal_has_no_log_of_a_run_alone() {
 #[test]
 fn terminal_note_names_a_closed_sessions_past() {
     let daemon = Daemon::start();
-    let said = |words: &[&str]| {
-        let (terminal, mut child) = at_terminal(&daemon.place, words);
-        let end = ended(&mut child);
-        assert_eq!(end.0, Some(0), "{end:?}");
-        terminal.rest()
-    };
+    let said = |words: &[&str]| said_at_terminal(&daemon.place, words);
     let note = "the session `s` was closed and begins anew";
     let send = ["send", "-s", "s", "--agent", "chaos", "chaos:say haystack"];
     assert!(!said(&send).contains(note));

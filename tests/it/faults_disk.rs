@@ -59,6 +59,15 @@ impl Mounts {
     }
 }
 
+/// A disk of 16 MiB for the state.
+const SMALL_DISK: &str = "mount -t tmpfs -o size=16m,mode=700 none state";
+/// A daemon whose state is on one, where that can be had.
+fn on_small_disk() -> Option<Daemon> {
+    let (mounts, place) = (Mounts::possible()?, place());
+    let command = mounts.command(&place, SMALL_DISK, AGENTD, &[]);
+    Some(place.start_as(command))
+}
+
 /// The state directory as the daemon sees it.
 fn seen_by(daemon: &Daemon) -> PathBuf {
     let path = daemon.path("state");
@@ -298,8 +307,7 @@ fn c12_full_disk_refuses_loses_nothing_and_heals() {
     };
     let place = place();
     let ledger = place.path("ledger");
-    let mount = "mount -t tmpfs -o size=16m,mode=700 none state";
-    let mut command = mounts.command(&place, mount, AGENTD, &[]);
+    let mut command = mounts.command(&place, SMALL_DISK, AGENTD, &[]);
     command.env("CHAOS_LEDGER", &ledger);
     let daemon = place.start_as(command);
     assert!(ended_well(&daemon.ask(r#"{"prompt":"stored"}"#)));
@@ -360,13 +368,9 @@ fn c12_full_disk_refuses_loses_nothing_and_heals() {
 /// Who has room for the beginning of a turn has it for its end.
 #[test]
 fn c12_full_disk_takes_ends_of_running_turns() {
-    let Some(mounts) = Mounts::possible() else {
+    let Some(daemon) = on_small_disk() else {
         return;
     };
-    let place = place();
-    let mount = "mount -t tmpfs -o size=16m,mode=700 none state";
-    let command = mounts.command(&place, mount, AGENTD, &[]);
-    let daemon = place.start_as(command);
     let gate = daemon.path("gate");
     let text = format!("chaos: wait-file {}; emit 5000", gate.display());
     let send = json!({"type": "send", "agent": "chaos", "text": text}).to_string();
@@ -412,13 +416,9 @@ fn c12_full_disk_takes_ends_of_running_turns() {
 /// A log that may grow as it likes takes the room that its contents need in the file.
 #[test]
 fn c12_small_disk_is_for_jobs_not_logs() {
-    let Some(mounts) = Mounts::possible() else {
+    let Some(daemon) = on_small_disk() else {
         return;
     };
-    let place = place();
-    let mount = "mount -t tmpfs -o size=16m,mode=700 none state";
-    let command = mounts.command(&place, mount, AGENTD, &[]);
-    let daemon = place.start_as(command);
     let mut stored = 0;
     for number in 0..200 {
         let mut client = daemon.connect();

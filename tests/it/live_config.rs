@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use crate::screen::{at_terminal, ended};
+use crate::screen::said_at_terminal;
 use crate::supervision::{chaos, jsonl, row, workers_of};
 use crate::support::{Daemon, Place, chaos_worker, wait_for};
 
@@ -230,12 +230,7 @@ fn config_that_needs_a_restart_says_so() {
 #[test]
 fn config_not_in_force_is_noted_at_terminals() {
     let daemon = Daemon::start();
-    let said = |words: &[&str]| {
-        let (terminal, mut child) = at_terminal(&daemon.place, words);
-        let end = ended(&mut child);
-        assert_eq!(end.0, Some(0), "{end:?}");
-        terminal.rest()
-    };
+    let said = |words: &[&str]| said_at_terminal(&daemon.place, words);
     let send = ["send", "--agent", "timmy", "hi"];
     assert!(!said(&send).contains("not in force"));
     daemon.place.configure("[agents.chaos]\nkind =\n");

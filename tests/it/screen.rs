@@ -149,6 +149,14 @@ pub fn at_terminal(place: &Place, args: &[&str]) -> (Terminal, Reaped) {
     (Terminal::new(File::from(pty.master), pty.slave), child)
 }
 
+/// What a command that succeeds shows on its terminal.
+pub fn said_at_terminal(place: &Place, args: &[&str]) -> String {
+    let (terminal, mut child) = at_terminal(place, args);
+    let end = ended(&mut child);
+    assert_eq!(end.0, Some(0), "{end:?}");
+    terminal.rest()
+}
+
 pub fn ended(child: &mut Reaped) -> (Option<i32>, String) {
     let status = wait_for("agentctl leaves", || child.0.try_wait().unwrap());
     let mut said = String::new();

@@ -79,17 +79,15 @@ impl LocalEnv {
             .map_err(|why| Rejected::new(Code::NoModel, why.to_string()))
     }
 
+    fn keys(&self) -> Result<Keys, Rejected> {
+        Keys::read(self.places.dir()).map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))
+    }
+
     async fn plan_now(&self, selection: &ModelSelection) -> Result<Planned, Refused> {
         let config = self.config()?;
-        let keys = Keys::read(self.places.dir())
-            .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
-        let asked = ModelRequest {
-            provider: selection.provider.as_deref(),
-            model: selection.model.as_deref(),
-            fallback_chain: selection.fallback_chain.as_deref(),
-        };
+        let keys = self.keys()?;
         let thinking = selection.thinking.as_deref().map(thinking).transpose()?;
-        let chosen = chain::choose(&config, &|name| keys.get(name), &asked).await;
+        let chosen = chain::choose(&config, &|name| keys.get(name), &asked(selection)).await;
         let chosen = chosen.map_err(|unchosen| match unchosen {
             Unchosen::Wrong(rejected) => rejected.into(),
             Unchosen::Nothing(looked) => Refused {
@@ -109,17 +107,20 @@ impl LocalEnv {
     }
 }
 
+/// What the choice of a model goes by.
+fn asked(selection: &ModelSelection) -> ModelRequest<'_> {
+    ModelRequest {
+        provider: selection.provider.as_deref(),
+        model: selection.model.as_deref(),
+        fallback_chain: selection.fallback_chain.as_deref(),
+    }
+}
+
 impl LocalEnv {
     async fn models_now(&self, selection: &ModelSelection) -> Result<Offered, Rejected> {
         let config = self.config()?;
-        let keys = Keys::read(self.places.dir())
-            .map_err(|why| Rejected::new(Code::AgentAuth, why.to_string()))?;
-        let asked = ModelRequest {
-            provider: selection.provider.as_deref(),
-            model: selection.model.as_deref(),
-            fallback_chain: selection.fallback_chain.as_deref(),
-        };
-        let offered = offered(&config, &|name| keys.get(name), &asked).await;
+        let keys = self.keys()?;
+        let offered = offered(&config, &|name| keys.get(name), &asked(selection)).await;
         offered.map_err(|unchosen| match unchosen {
             Unchosen::Wrong(rejected) => rejected,
             Unchosen::Nothing(looked) => looked.rejected(&self.places, self.called),

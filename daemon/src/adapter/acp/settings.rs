@@ -154,7 +154,11 @@ fn model_beyond_a_partial_list_is_let_through() {
 
 /// The models that are told of an agent as it was recorded.
 fn listed(file: &str) -> ModelList {
-    let mut replay = Replay::of(file).remove(0);
+    told(&mut Replay::of(file).remove(0))
+}
+
+/// Those that are told now.
+fn told(replay: &mut Replay) -> ModelList {
     replay.tell(&models(7));
     match replay.events.pop() {
         Some(WorkerEvent::Models {
@@ -211,16 +215,10 @@ fn models_levels_are_of_the_one_in_force() {
     let mut replay = Replay::begun(None);
     replay.initialized(true);
     replay.answer(&levels("one", "low", &["low", "high"]));
-    replay.tell(&models(7));
-    let Some(WorkerEvent::Models {
-        result: Ok(list), ..
-    }) = replay.events.pop()
-    else {
-        panic!("no list");
-    };
-    let told: Vec<_> = list.rows.iter().map(|row| row.thinking.clone()).collect();
+    let list = told(&mut replay);
+    let levels: Vec<_> = list.rows.iter().map(|row| row.thinking.clone()).collect();
     assert_eq!(
-        told,
+        levels,
         [Some(vec!["low".to_owned(), "high".to_owned()]), None]
     );
 }
@@ -228,13 +226,7 @@ fn models_levels_are_of_the_one_in_force() {
 #[test]
 fn models_nobody_offers_are_none_and_say_why() {
     let mut replay = Replay::ready();
-    replay.tell(&models(7));
-    let Some(WorkerEvent::Models {
-        result: Ok(list), ..
-    }) = replay.events.pop()
-    else {
-        panic!("no list");
-    };
+    let list = told(&mut replay);
     assert!(list.rows.is_empty());
     assert!(list.note.unwrap().contains("offers no choice of models"));
     let mut broken = Replay::begun(None);

@@ -279,7 +279,7 @@ impl Chooser<'_> {
             candidates,
             servers: Vec::new(),
         };
-        // Only then, as it takes up to 300 ms.
+        // Only then, as one that listens is waited for.
         if looked.candidates.is_empty() {
             let servers = local::servers(self.config, self.lookup).await;
             let with_models = servers.iter().filter_map(Server::candidate);
