@@ -14,6 +14,7 @@ use agentd_protocol::{Code, Line};
 use serde::Serialize;
 use tokio::net::UnixStream;
 
+use crate::call::Call;
 use crate::connection::{Connection, Greeting, HelloError, LostError};
 use crate::endpoint::LocalEndpoint;
 use crate::fallback::{Decision, Fact, Fallback, Observation, Reason, decide};
@@ -72,7 +73,7 @@ pub enum Server {
 /// An open conversation and who is at its other end.
 #[derive(Debug)]
 pub struct Client {
-    connection: Connection,
+    pub(crate) connection: Connection,
     pub(crate) server: Server,
     /// What was said to `hello`.
     pub hello: Box<HelloAnswer>,
@@ -303,6 +304,19 @@ impl Client {
         self.connection.request(kind, fields).await
     }
 
+    /// The same with an `id` of the caller's, which has to be larger than 0 and new.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub async fn request_with_id(
+        &mut self,
+        id: u64,
+        kind: &str,
+        fields: &impl Serialize,
+    ) -> Result<(), LostError> {
+        self.connection.request_with_id(id, kind, fields).await
+    }
+
     /// Asks and waits for the one answer.
     ///
     /// # Errors
@@ -357,55 +371,6 @@ impl Client {
     }
 }
 
-/// A conversation with another machine that has not begun. Whether there is a daemon is seen, and
-/// decided on, there.
-#[derive(Debug)]
-pub struct Call {
-    remote: Remote,
-    greeting: Greeting,
-    options: Options,
-}
-
-impl Call {
-    /// Calls the machine, and writes `hello`.
-    ///
-    /// # Errors
-    /// When it can't be called; nothing has happened then.
-    pub async fn begin(target: &Target, options: Options) -> Result<Self, ClientError> {
-        let called = Remote::call(target, &greeting(&options), options.fallback).await;
-        let (remote, greeting) = called.map_err(ClientError::of_remote)?;
-        Ok(Self {
-            remote,
-            greeting,
-            options,
-        })
-    }
-
-    /// Asks without waiting for the answer to `hello`, which saves a way there and back. Should
-    /// none come, the outcome isn't known: only for what may be asked again.
-    ///
-    /// # Errors
-    /// When it can't be written; part of it may have left.
-    pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
-        self.greeting.request(kind, fields).await
-    }
-
-    /// Waits for the answer to `hello`.
-    ///
-    /// # Errors
-    /// When nobody serves there.
-    pub async fn answered(self) -> Result<Client, ClientError> {
-        let answered = self.remote.answered(self.greeting).await;
-        let (remote, connection, hello) = answered.map_err(ClientError::of_remote)?;
-        Ok(Client {
-            connection,
-            server: Server::Remote(remote),
-            hello,
-            options: self.options,
-        })
-    }
-}
-
 enum Reached {
     Daemon(Connection, Box<HelloAnswer>),
     Nobody(Reason),
@@ -417,7 +382,7 @@ pub(crate) fn is_draining(first: &Received) -> bool {
         if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()))
 }
 
-fn greeting(options: &Options) -> Hello {
+pub(crate) fn greeting(options: &Options) -> Hello {
     Hello {
         client: Some(options.name.clone()),
         version: Some(env!("CARGO_PKG_VERSION").to_owned()),

@@ -212,13 +212,27 @@ impl Connection {
     /// When it can't be written; part of it may have left, unless it is [`LostError::Oversized`].
     pub async fn request(&mut self, kind: &str, fields: &impl Serialize) -> Result<u64, LostError> {
         self.last_id += 1;
-        let line = encode(kind, self.last_id, fields).map_err(io::Error::from)?;
+        self.request_with_id(self.last_id, kind, fields).await?;
+        Ok(self.last_id)
+    }
+
+    /// The same with an `id` of the caller's: for one that numbers its requests over several
+    /// connections.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub async fn request_with_id(
+        &mut self,
+        id: u64,
+        kind: &str,
+        fields: &impl Serialize,
+    ) -> Result<(), LostError> {
+        let line = encode(kind, id, fields).map_err(io::Error::from)?;
         if line.len() > MAX_LINE_IN {
             // The daemon would skip it, and say so without our `id`.
             return Err(LostError::Oversized(line.len()));
         }
-        self.write(line.as_bytes()).await?;
-        Ok(self.last_id)
+        Ok(self.write(line.as_bytes()).await?)
     }
 
     /// The next line. Safe to cancel: nothing read is lost.

@@ -7,6 +7,7 @@
 pub mod again;
 pub mod agentd;
 pub mod asked;
+pub mod call;
 pub mod client;
 pub mod connection;
 pub mod copies;

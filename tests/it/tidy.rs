@@ -280,6 +280,10 @@ fn the_manifests_keep_the_layers_apart() {
             &["agentd-base", "agentd-client", "agentd-protocol"],
         ),
         (
+            "client/faces/Cargo.toml",
+            &["agentd-client", "agentd-protocol"],
+        ),
+        (
             "client/serve/Cargo.toml",
             &["agentd-client", "agentd-protocol", "agentd-terminal"],
         ),

@@ -19,6 +19,7 @@ pub(crate) const CRATES: &[&str] = &[
     "client",
     "client/terminal",
     "client/voice",
+    "client/faces",
     "client/serve",
     "client/cli",
     "daemon/core",

@@ -1,0 +1,111 @@
+//! What a face is: lines of a client and lines of the daemon in, lines to both out.
+//!
+//! Owns the trait and what a face can ask for. Must not read, write, wait or look at a clock: the
+//! driver does, and tells the face what time it is.
+
+use std::time::Instant;
+
+use agentd_client::ClientError;
+use agentd_client::wire::Received;
+use serde::Serialize;
+use serde_json::Value;
+
+/// A request of a face to the daemon. All lines that answer it carry it, over whatever connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Ticket(pub(crate) u64);
+
+/// A translator between a client of another protocol and the daemon.
+///
+/// Every call may leave something in the [`Outbox`], which the driver carries out in order.
+pub trait Face {
+    /// A line of the client, without its newline. It may be anything.
+    fn client_line(&mut self, line: &[u8], now: Instant, out: &mut Outbox);
+
+    /// A line of the client that was longer than `limit` bytes, and was skipped.
+    fn client_line_too_long(&mut self, limit: usize, now: Instant, out: &mut Outbox);
+
+    /// The client says no more. What it was answered may still be read.
+    fn client_ended(&mut self, now: Instant, out: &mut Outbox);
+
+    /// A line of the daemon; with a ticket if it answers a request.
+    fn daemon_line(
+        &mut self,
+        ticket: Option<Ticket>,
+        line: Received,
+        now: Instant,
+        out: &mut Outbox,
+    );
+
+    /// The connection is lost, with all that wasn't answered on it. What is asked for next goes over
+    /// a new one.
+    fn daemon_lost(&mut self, now: Instant, out: &mut Outbox);
+
+    /// Nobody serves us: what was asked and not answered has not happened, unless it was written
+    /// before [`daemon_lost`](Self::daemon_lost).
+    fn unreachable(&mut self, why: &ClientError, now: Instant, out: &mut Outbox);
+
+    /// When [`timer`](Self::timer) is to be called.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// The deadline has come.
+    fn timer(&mut self, now: Instant, out: &mut Outbox);
+
+    /// Is nothing left to do, once the client has ended?
+    fn is_done(&self) -> bool;
+}
+
+/// What a face wants carried out.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    last: u64,
+    pub(crate) to_client: Vec<String>,
+    pub(crate) to_daemon: Vec<Ask>,
+}
+
+/// A request that was not written yet.
+#[derive(Debug)]
+pub struct Ask {
+    /// Its name in the request.
+    pub ticket: Ticket,
+    /// Its `type`.
+    pub kind: &'static str,
+    /// Its fields, as a map.
+    pub fields: Value,
+}
+
+impl Outbox {
+    /// Says a line to the client, as JSON. U+2028 and U+2029 are escaped: Node's `readline` takes
+    /// them for ends of lines.
+    pub fn say(&mut self, message: &impl Serialize) {
+        // A type of ours that can't be written as JSON is a bug that a test shows.
+        if let Ok(line) = serde_json::to_string(message) {
+            let line = line
+                .replace('\u{2028}', "\\u2028")
+                .replace('\u{2029}', "\\u2029");
+            self.to_client.push(line);
+        }
+    }
+
+    /// Asks the daemon.
+    pub fn ask(&mut self, kind: &'static str, fields: &impl Serialize) -> Ticket {
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        let fields = serde_json::to_value(fields).unwrap_or_default();
+        self.to_daemon.push(Ask {
+            ticket,
+            kind,
+            fields,
+        });
+        ticket
+    }
+
+    /// What was said to the client since this was last called, for tests and other drivers.
+    pub fn take_client(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.to_client)
+    }
+
+    /// What was asked of the daemon since this was last called.
+    pub fn take_daemon(&mut self) -> Vec<Ask> {
+        std::mem::take(&mut self.to_daemon)
+    }
+}

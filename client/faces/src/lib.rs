@@ -1,0 +1,8 @@
+//! Faces: the daemon as a server of other protocols, for clients that speak one of these.
+//!
+//! Owns what faces share: a pure translator ([`face::Face`]) and its driver over standard input and
+//! output ([`driver`]). Must not know the daemon's insides, nor keep anything that a restart would
+//! lose: what a client sees as its ids is made from names of jobs and sessions.
+
+pub mod driver;
+pub mod face;
