@@ -6,3 +6,4 @@
 
 pub mod driver;
 pub mod face;
+pub mod json_rpc;
