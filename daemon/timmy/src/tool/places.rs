@@ -5,10 +5,12 @@
 //! a tool does with a file.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use agentd_client::places::{Environment, System};
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, OpenOptions, OpenOptionsExt as _};
@@ -37,7 +39,7 @@ pub(crate) struct Rules {
     /// What belongs to agentd: its configuration, keys, state and socket.
     pub(crate) private: Vec<PathBuf>,
     /// Where programs keep tokens, the user's and the system's: not even read without leave.
-    pub(crate) secret: Vec<PathBuf>,
+    pub(crate) secret: SecretPlaces,
     /// Where programs are looked for, by us and by agentd: in a workspace they may be run, and not
     /// replaced, or a command could plant what runs later without a sandbox.
     pub(crate) programs: Vec<PathBuf>,
@@ -93,10 +95,14 @@ impl Rules {
         } else {
             std::env::current_exe()?
         };
-        let mut secret = secret::places(places.home.as_deref(), &environment, &config.unreadable);
-        secret.extend(secret::system::places());
+        let home = places.home.clone();
+        let (variables, unreadable) = (Arc::clone(&environment), config.unreadable.clone());
         Ok(Self {
-            secret: secret.into_iter().map(settled).collect(),
+            secret: SecretPlaces::when_asked(move || {
+                let mut secret = secret::places(home.as_deref(), &variables, &unreadable);
+                secret.extend(secret::system::places());
+                secret.into_iter().map(settled).collect()
+            }),
             home: places.home.map(settled),
             private: private.into_iter().map(settled).collect(),
             programs: programs(&environment),
@@ -119,7 +125,7 @@ impl Rules {
             Ok(Root { anchor, access })
         };
         let is_ours = |root: &Root| {
-            let mut private = self.private.iter().chain(&self.secret);
+            let mut private = self.private.iter().chain(&*self.secret);
             private.any(|private| root.dir().starts_with(private))
         };
         let mut roots = Vec::new();
@@ -154,12 +160,21 @@ impl Rules {
 
     /// Is it private within the root? What a root itself is in was named by somebody.
     pub(crate) fn is_private(&self, root: &Path, path: &Path) -> bool {
-        let ours = self.private.iter().chain(&self.secret);
-        let ours = ours.map(PathBuf::as_path);
+        self.private_within(root).has(path)
+    }
+
+    /// All of the root that is private: who looks at many paths of it asks once.
+    pub(crate) fn private_within(&self, root: &Path) -> PrivatePlaces {
+        let ours = self.private.iter().chain(&*self.secret);
         let kernel = KERNEL.iter().map(Path::new);
-        ours.chain(kernel)
-            .any(|private| private.starts_with(root) && path.starts_with(private))
-            || self.is_of_the_home(root, path)
+        let all = ours.map(PathBuf::as_path).chain(kernel);
+        PrivatePlaces {
+            places: all
+                .filter(|private| private.starts_with(root))
+                .map(Path::to_owned)
+                .collect(),
+            home: self.home.clone().filter(|home| home == root),
+        }
     }
 
     /// Is it in a directory within the root that programs are looked for in? A root that is one
@@ -177,25 +192,70 @@ impl Rules {
         programs.filter(move |dir| *dir != root && dir.starts_with(root))
     }
 
-    /// With the home for a workspace, what starts with a dot there isn't work: it is what the
-    /// user's programs keep, keys among it, and what they run at their start.
-    fn is_of_the_home(&self, root: &Path, path: &Path) -> bool {
-        let Some(home) = self.home.as_deref().filter(|home| *home == root) else {
-            return false;
-        };
-        let first = path
-            .strip_prefix(home)
-            .ok()
-            .and_then(|rest| rest.iter().next());
-        first.is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-    }
-
     /// Is it refused whatever anybody says? Who allows a file to be read doesn't mean to tell a
     /// model the keys.
     fn is_never(&self, path: &Path) -> bool {
         let of_processes = path.starts_with("/proc");
         let keys = |private: &PathBuf| path.starts_with(private);
         of_processes || self.private.iter().any(keys)
+    }
+}
+
+/// Where programs keep tokens. They are looked for when the first tool of a turn asks, as that looks
+/// at everything in `/etc`, and most turns use no tool.
+#[derive(Clone)]
+pub(crate) struct SecretPlaces(Arc<LazyLock<Vec<PathBuf>, FindPlaces>>);
+
+type FindPlaces = Box<dyn FnOnce() -> Vec<PathBuf> + Send>;
+
+impl SecretPlaces {
+    fn when_asked(find: impl FnOnce() -> Vec<PathBuf> + Send + 'static) -> Self {
+        Self(Arc::new(LazyLock::new(Box::new(find))))
+    }
+}
+
+impl From<Vec<PathBuf>> for SecretPlaces {
+    fn from(places: Vec<PathBuf>) -> Self {
+        Self::when_asked(|| places)
+    }
+}
+
+impl Deref for SecretPlaces {
+    type Target = [PathBuf];
+
+    fn deref(&self) -> &[PathBuf] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretPlaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&**self).finish()
+    }
+}
+
+/// What is private within a root.
+pub(crate) struct PrivatePlaces {
+    places: Vec<PathBuf>,
+    /// The user's home, if that is the root.
+    home: Option<PathBuf>,
+}
+
+impl PrivatePlaces {
+    /// Is a path of the root among it?
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.places.iter().any(|private| path.starts_with(private)) || self.is_of_the_home(path)
+    }
+
+    /// With the home for a workspace, what starts with a dot there isn't work: it is what the
+    /// user's programs keep, keys among it, and what they run at their start.
+    fn is_of_the_home(&self, path: &Path) -> bool {
+        let below = self.home.as_deref().map(|home| path.strip_prefix(home));
+        let Some(Ok(below)) = below else {
+            return false;
+        };
+        let first = below.iter().next();
+        first.is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
     }
 }
 
@@ -267,7 +327,7 @@ impl AllowedPath {
         &self,
         missing: impl Fn(&Dir, &Path) -> io::Result<()>,
     ) -> io::Result<(Dir, OsString)> {
-        let below = self.below()?;
+        let below = self.below(&self.path)?;
         let name = below.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         let mut dir = self.base.dir()?;
         for step in below.parent().into_iter().flat_map(Path::components) {
@@ -285,15 +345,20 @@ impl AllowedPath {
 
     /// It, a directory.
     pub(crate) fn dir(&self) -> io::Result<Dir> {
+        self.dir_beneath(&self.path)
+    }
+
+    /// A directory beneath the same.
+    pub(crate) fn dir_beneath(&self, path: &Path) -> io::Result<Dir> {
         let mut dir = self.base.dir()?;
-        for step in self.below()?.components() {
+        for step in self.below(path)?.components() {
             dir = enter(&dir, step.as_ref())?;
         }
         Ok(dir)
     }
 
-    fn below(&self) -> io::Result<&Path> {
-        let below = self.path.strip_prefix(&self.base.path);
+    fn below<'a>(&self, path: &'a Path) -> io::Result<&'a Path> {
+        let below = path.strip_prefix(&self.base.path);
         below.map_err(|_| io::ErrorKind::InvalidInput.into())
     }
 }

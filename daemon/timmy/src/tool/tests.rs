@@ -100,7 +100,7 @@ impl AllowedPath {
         Rules {
             home: Some(self.path("user")),
             private: vec![self.path("state")],
-            secret: secret::places(Some(&self.path("user")), &[], &[]),
+            secret: secret::places(Some(&self.path("user")), &[], &[]).into(),
             ..rules()
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn rules() -> Rules {
     Rules {
         home: None,
         private: Vec::new(),
-        secret: Vec::new(),
+        secret: Vec::new().into(),
         programs: Vec::new(),
         writable: Vec::new(),
         landlock: sandbox::Landlock::ALL,

@@ -3,13 +3,14 @@
 //! Owns which rules are read, and how much of them: a command can make such a file as long as the
 //! disk, or a pipe. Must not know what a walk is for.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use agentd_base::shared::lock;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
@@ -28,9 +29,13 @@ pub(super) struct Ignored {
     read: Mutex<Read>,
 }
 
+/// Rules that there are, the innermost first.
+type Chain = Arc<[Gitignore]>;
+
 #[derive(Default)]
 struct Read {
-    rules: BTreeMap<PathBuf, Arc<[Gitignore]>>,
+    /// For what is in a directory.
+    chains: HashMap<PathBuf, Chain>,
     bytes: u64,
 }
 
@@ -45,29 +50,47 @@ impl Ignored {
 
     /// Is a file or directory left out? The innermost rule that fits says so.
     pub(super) fn leaves_out(&self, path: &Path, is_dir: bool) -> bool {
-        let dirs = path.ancestors().skip(1);
-        for dir in dirs.take_while(|dir| dir.starts_with(&self.top)) {
-            for rules in &*self.rules(dir) {
-                match rules.matched(path, is_dir) {
-                    Match::Ignore(_) => return true,
-                    Match::Whitelist(_) => return false,
-                    Match::None => {}
-                }
+        let Some(dir) = path.parent() else {
+            return false;
+        };
+        // Held while a file is read: two threads that come by read and count it once.
+        let chain = self.chain(&mut lock(&self.read), dir);
+        for rules in &*chain {
+            match rules.matched(path, is_dir) {
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+                Match::None => {}
             }
         }
         false
     }
 
-    fn rules(&self, dir: &Path) -> Arc<[Gitignore]> {
-        // Held while a file is read: two threads that come by read and count it once.
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = read.rules.get(dir) {
+    fn chain(&self, read: &mut Read, dir: &Path) -> Chain {
+        if let Some(known) = read.chains.get(dir) {
             return Arc::clone(known);
         }
+        if !dir.starts_with(&self.top) {
+            return Arc::default();
+        }
+        let own = read.rules(dir);
+        let above = dir.parent().map(|dir| self.chain(read, dir));
+        let above = above.unwrap_or_default();
+        // Most directories have none: they share those of the one above.
+        let chain = match own.is_empty() {
+            true => above,
+            false => own.into_iter().chain(above.iter().cloned()).collect(),
+        };
+        read.chains.insert(dir.to_owned(), Arc::clone(&chain));
+        chain
+    }
+}
+
+impl Read {
+    fn rules(&mut self, dir: &Path) -> Vec<Gitignore> {
         let found = FILES.iter().filter_map(|file| {
-            let has_room = read.bytes < MOST_TOGETHER;
+            let has_room = self.bytes < MOST_TOGETHER;
             let text = has_room.then(|| text(&dir.join(file))).flatten()?;
-            read.bytes += text.len() as u64;
+            self.bytes += text.len() as u64;
             let mut builder = GitignoreBuilder::new(dir);
             for line in text.lines() {
                 // Git passes over what it can't read, too.
@@ -75,9 +98,7 @@ impl Ignored {
             }
             builder.build().ok()
         });
-        let found: Arc<[Gitignore]> = found.collect();
-        read.rules.insert(dir.to_owned(), Arc::clone(&found));
-        found
+        found.collect()
     }
 }
 

@@ -3,10 +3,13 @@
 //! Owns which files are seen: not what the rules of `.gitignore` leave out, nothing private, and
 //! nothing behind a link.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use agentd_base::shared::lock;
 use cap_std::fs::Dir;
 use ignore::overrides::{Override, OverrideBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
@@ -48,14 +51,13 @@ impl Walk<'_> {
     /// Takes it: `visitor` makes one visitor for each thread, which sees everything below the
     /// place, or only the place if it is a file, in no order.
     pub(super) fn take<V: FnMut(&DirEntry) + Send>(&self, visitor: impl Fn() -> V) -> WalkEnd {
-        // Without a handle nothing is seen: a path alone may lead elsewhere by now.
-        let base = &self.place.base_dir().ok();
         let mut builder = WalkBuilder::new(&self.place.path);
-        let root = self.place.base().to_owned();
-        let root_there = &root.clone();
-        let rules = Arc::clone(self.rules);
+        let root = self.place.base();
+        let private = self.rules.private_within(root);
         // The library's own way reads whatever is there to its end.
-        let ignored = (!self.all).then(|| Ignored::below(&root));
+        let ignored = (!self.all).then(|| Ignored::below(root));
+        let beneath = Arc::new(Beneath::new(self.place));
+        let begins = &Arc::clone(&beneath);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         builder
             .standard_filters(false)
@@ -70,9 +72,8 @@ impl Walk<'_> {
                     let ignored = ignored.as_ref().filter(|_| entry.depth() > 0);
                     ignored.is_some_and(|ignored| ignored.leaves_out(entry.path(), is_dir))
                 };
-                !(rules.is_private(&root, entry.path())
-                    || (is_of_versions && is_dir)
-                    || is_left_out())
+                !(private.has(entry.path()) || (is_of_versions && is_dir) || is_left_out())
+                    && beneath.has(entry)
             });
         let until = Instant::now() + WITHIN;
         builder.build_parallel().run(|| {
@@ -83,9 +84,7 @@ impl Walk<'_> {
                 }
                 // What can't be read is as good as absent; the rest is still worth seeing.
                 if let Ok(entry) = entry
-                    && base
-                        .as_ref()
-                        .is_some_and(|base| is_beneath(base, root_there, &entry))
+                    && (entry.depth() > 0 || begins.has(&entry))
                 {
                     visit(&entry);
                 }
@@ -102,13 +101,45 @@ impl Walk<'_> {
     }
 }
 
-/// Is the entry there without a way through a link? A directory may have become one while it was
-/// walked through, and then the names are those of somewhere else.
-fn is_beneath(base: &Dir, root: &Path, entry: &DirEntry) -> bool {
-    let Ok(below) = entry.path().strip_prefix(root) else {
-        return false;
-    };
-    below.as_os_str().is_empty() || base.symlink_metadata(below).is_ok()
+/// Which entries are there without a way through a link. A directory may have become one while it
+/// was walked through, and then the names are those of somewhere else.
+struct Beneath {
+    place: AllowedPath,
+    /// The directory that a thread looks into: its names come one after the other.
+    open: Mutex<HashMap<ThreadId, OpenDir>>,
+}
+
+/// None is one that is no directory any more.
+type OpenDir = (PathBuf, Option<Arc<Dir>>);
+
+impl Beneath {
+    fn new(place: &AllowedPath) -> Self {
+        Self {
+            place: place.clone(),
+            open: Mutex::default(),
+        }
+    }
+
+    fn has(&self, entry: &DirEntry) -> bool {
+        if entry.path() == self.place.base() {
+            return self.place.base_dir().is_ok();
+        }
+        let dir = entry.path().parent().and_then(|dir| self.dir(dir));
+        dir.is_some_and(|dir| dir.symlink_metadata(entry.file_name()).is_ok())
+    }
+
+    fn dir(&self, path: &Path) -> Option<Arc<Dir>> {
+        let mut open = lock(&self.open);
+        let thread = std::thread::current().id();
+        match open.get(&thread) {
+            Some((known, dir)) if known == path => dir.clone(),
+            _ => {
+                let dir = self.place.dir_beneath(path).ok().map(Arc::new);
+                open.insert(thread, (path.to_owned(), dir.clone()));
+                dir
+            }
+        }
+    }
 }
 
 impl WalkEnd {

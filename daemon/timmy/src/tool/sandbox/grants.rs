@@ -264,7 +264,7 @@ fn program_dirs(rules: &Rules, is_work: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> 
         .filter(|dir| !is_work(dir))
         .filter_map(|dir| settled(&dir))
         .filter(|dir| {
-            let own = rules.private.iter().chain(&rules.secret);
+            let own = rules.private.iter().chain(&*rules.secret);
             let kept_out = rules.home.iter().chain(own.clone());
             !kept_out.clone().any(|path| path.starts_with(dir))
                 && !own.clone().any(|path| dir.starts_with(path))

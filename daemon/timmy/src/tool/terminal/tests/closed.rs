@@ -397,7 +397,8 @@ async fn secret_places_in_a_workspace_stay_closed() {
         terminal.place.path("user/apps/.docker/config.json"),
         terminal.place.path("user/diary"),
         terminal.place.path("user/apps/work/not-there"),
-    ];
+    ]
+    .into();
     let look = "cat work/a && echo x > work/b && ls .docker; \
         cat .docker/config.json ../diary/today; echo x > ../diary/today; echo x > .docker/new";
     let done = terminal.bash(look).await;
@@ -480,10 +481,9 @@ async fn secret_of_the_system_is_closed_to_commands() {
         return;
     }
     let mut terminal = Terminal::new();
-    terminal
-        .rules
-        .secret
-        .extend(crate::tool::secret::system::places());
+    let own = terminal.rules.secret.to_vec();
+    let system = crate::tool::secret::system::places();
+    terminal.rules.secret = [own, system].concat().into();
     // As root these are one's own.
     let done = terminal
         .bash(
