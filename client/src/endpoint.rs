@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use agentd_base::clock::boot_ms;
+use agentd_base::configuration::{self, Taken};
 use interprocess::ConnectWaitMode;
 use interprocess::local_socket::tokio::Stream;
 use interprocess::local_socket::traits::StreamCommon;
@@ -70,6 +71,7 @@ struct LockFile {
     socket: PathBuf,
     state: LockState,
     until_boot_ms: Option<u64>,
+    began_with: Option<Taken>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -123,6 +125,18 @@ impl LocalEndpoint {
         known.is_some_and(|(left, holding)| {
             holding == Holding::Free && same_socket(&left.socket, &self.path)
         })
+    }
+
+    /// Did the last daemon begin with the configuration that one has that is started from here, as it
+    /// is now? Then that one will have it, too.
+    #[must_use]
+    pub fn began_with_this_configuration(&self) -> bool {
+        let left = self.lock.as_deref().and_then(read);
+        let taken = left.and_then(|(left, _)| left.began_with);
+        let file = configuration::file(&|name| std::env::var_os(name));
+        taken
+            .zip(file)
+            .is_some_and(|(taken, file)| taken.is_still(&file))
     }
 
     /// The process that holds the daemon's lock for this socket.

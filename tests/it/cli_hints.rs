@@ -47,6 +47,23 @@ fn hints_of_a_broken_configuration_name_the_line() {
 }
 
 #[test]
+fn hints_see_a_configuration_broken_after_a_stop() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _) = daemon.left();
+    let said = hinted(&place, &["status"]);
+    assert!(said.ends_with(START), "{said}");
+    let file = place.path("config.toml");
+    let taken = std::fs::read(&file).unwrap();
+    std::fs::write(&file, "[agents.x\n").unwrap();
+    let said = hinted(&place, &["status"]);
+    assert!(said.contains("config.toml:1: "), "{said}");
+    std::fs::write(&file, taken).unwrap();
+    let said = hinted(&place, &["status"]);
+    assert!(said.ends_with(START), "{said}");
+}
+
+#[test]
 fn hints_of_a_lost_store_name_restore() {
     let daemon = Daemon::start();
     let sent = daemon.agentctl(&["send", "hi"]);

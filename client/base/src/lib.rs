@@ -6,6 +6,7 @@
 
 pub mod alone;
 pub mod clock;
+pub mod configuration;
 pub mod duration;
 pub mod env_file;
 pub mod replace;

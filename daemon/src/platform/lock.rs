@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_base::clock::boot_ms;
+use agentd_base::configuration::Taken;
 use serde::{Deserialize, Serialize};
 
 /// What the holder of a lock is doing.
@@ -48,6 +49,9 @@ pub struct Holder {
     /// the lock is free. Whoever takes it says something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_boot_ms: Option<u64>,
+    /// The configuration that it began with: while that is as it was, the next one will have it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_with: Option<Taken>,
 }
 
 /// Why a lock was not taken.
@@ -111,6 +115,7 @@ impl Lock {
             socket: socket.to_owned(),
             state: Doing::Starting,
             until_boot_ms: None,
+            began_with: None,
         };
         // Of who left in order it says so, and that is kept in the file.
         let cut_off = read(&file).and_then(|left| match left.state {
@@ -124,6 +129,11 @@ impl Lock {
         };
         lock.say(Doing::Starting).map_err(io)?;
         Ok(lock)
+    }
+
+    /// What the lock is to say, from the next word on, of the configuration.
+    pub fn begin_with(&mut self, taken: Taken) {
+        self.holder.began_with = Some(taken);
     }
 
     /// The process that had the lock before, if it ended without saying that it does.

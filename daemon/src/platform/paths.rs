@@ -11,6 +11,8 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
+use agentd_base::configuration;
+
 /// Which table is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Os {
@@ -108,17 +110,15 @@ pub fn paths(host: &Host<'_>) -> Result<Paths, PathError> {
             None => home(host)?.join(".local/state/agentd"),
         },
     };
-    let config = match set(host, "AGENTD_CONFIG") {
-        Some(file) => PathBuf::from(file),
-        None => match absolute(host, "XDG_CONFIG_HOME") {
-            Some(dir) => dir.join("agentd/config.toml"),
-            None => home(host)?.join(".config/agentd/config.toml"),
-        },
+    let variable = |name: &str| (host.env)(name).map(Into::into);
+    let config = match configuration::file(&variable) {
+        Some(file) => file,
+        None => home(host)?.join(".config/agentd/config.toml"),
     };
     Ok(Paths {
         socket: default_socket(host)?,
         state,
-        env_file: config.with_file_name("env"),
+        env_file: configuration::env_file(&config),
         config,
     })
 }

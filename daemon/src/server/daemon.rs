@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_base::configuration::Taken;
 use agentd_core::event::Origin;
 use agentd_core::ids::ConnId;
 use agentd_core::{Event, Served, Socket};
@@ -149,7 +150,8 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     paths::check_socket_length(&socket, here())?;
     paths::private_dir(&state)?;
     // Before the log's file, which two would rotate away from each other, and before the store.
-    let lock = take(&state.join(LOCK), &socket)?;
+    let mut lock = take(&state.join(LOCK), &socket)?;
+    lock.begin_with(Taken::now(&config.file));
     log::keep_in(&state);
     let (files, now) = listen::raise_file_limit().map_err(|source| DaemonError::Listen {
         path: socket.clone(),

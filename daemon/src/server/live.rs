@@ -9,12 +9,12 @@
 //! file in its place and files that come later are all the same.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use agentd_base::clock::wall_ms;
+use agentd_base::configuration::FileStamp;
 use agentd_core::{Event, rfc3339};
 use agentd_protocol::line::ConfigFacts;
 use tokio::sync::mpsc;
@@ -46,34 +46,6 @@ pub struct Loader(pub Arc<dyn Fn() -> Result<Config, String> + Send + Sync>);
 
 /// What tells one content of a file from the next, where it has one.
 type Stamp = Option<FileStamp>;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct FileStamp {
-    file: (u64, u64),
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl FileStamp {
-    fn of(path: &Path) -> Stamp {
-        // Behind links: where a link leads to another file, that is another one.
-        let found = std::fs::metadata(path).ok()?;
-        Some(Self {
-            file: (found.dev(), found.ino()),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
-        })
-    }
-
-    /// How long ago it was changed; `None` when that was in another time.
-    fn age(&self) -> Option<Duration> {
-        let (seconds, nanoseconds) = self.changed;
-        let at = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        SystemTime::now().duration_since(UNIX_EPOCH + at).ok()
-    }
-}
 
 /// The configuration that counts, and what was seen of its files.
 struct InForce {

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use agentd_base::configuration;
 use agentd_base::env_file::is_variable;
 use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted};
@@ -48,18 +49,7 @@ impl Places {
         variable: &dyn Fn(&str) -> Option<OsString>,
         state: Option<PathBuf>,
     ) -> Result<Self, String> {
-        let set = |name: &str| {
-            let value = variable(name).filter(|value| !value.is_empty());
-            value.map(PathBuf::from)
-        };
-        // The XDG specification: a relative path is to be ignored.
-        let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
-        let config = set("AGENTD_CONFIG").or_else(|| {
-            let below = absolute("XDG_CONFIG_HOME");
-            let below = below.or_else(|| Some(absolute("HOME")?.join(".config")));
-            Some(below?.join("agentd/config.toml"))
-        });
-        match (config, state) {
+        match (configuration::file(variable), state) {
             (Some(config), Some(state)) => Ok(Self { config, state }),
             _ => Err(
                 "`HOME` is not set; hint: set it, or set `AGENTD_CONFIG` and `AGENTD_STATE_DIR`"
