@@ -200,7 +200,12 @@ fn show(said: &OutgoingLine) -> std::io::Result<()> {
 struct Terminal;
 
 impl Asker for Terminal {
-    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
+    fn approve<'a>(
+        &'a self,
+        _call: Option<&'a str>,
+        title: &'a str,
+        detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         let size = Size::of_terminal();
         let rows = question::rows(detail, size.columns);
         let title = output::safe_line(title);
