@@ -40,7 +40,8 @@ const CONCURRENT_SENDS: usize = 64;
 const SESSIONS: usize = 1024;
 /// What is said where no model can be asked at all.
 const NO_MODELS: &str = "there is nobody to ask: no provider has a key, and no server of models \
-                         answers here; `agentctl provider add NAME` stores a key";
+                         answers here; `agentctl provider add NAME` stores a key, and `agentctl \
+                         models list` says which models there would be";
 /// Bytes read at once.
 const PORTION: usize = 16 * 1024;
 
@@ -330,8 +331,8 @@ impl Service {
             let first = remember(&self.sessions, &session, |known| {
                 !std::mem::replace(&mut known.echoed, true)
             });
-            self.running.spawn(async move {
             let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
+            self.running.spawn(async move {
                 if first {
                     line.note(ECHO, echo::NOTE).await;
                 }
