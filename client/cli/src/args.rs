@@ -48,9 +48,9 @@ pub use webhook::{
 };
 pub use work::{
     AnswerArgs, BackupArgs, CloseSessionsArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs,
-    HistoryArgs, JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs, QuestionsArgs,
-    RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs, SessionsCommand,
-    ShowSessionArgs, SteerArgs,
+    HistoryArgs, JobsArgs, ListSessionsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs,
+    QuestionsArgs, RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs,
+    SessionsCommand, ShowSessionArgs, SteerArgs,
 };
 
 /// Above the options that every command has.
