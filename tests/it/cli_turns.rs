@@ -367,6 +367,30 @@ fn send_stops_waiting_while_its_turn_goes_on() {
 }
 
 #[test]
+fn send_that_is_terminated_says_what_goes_on() {
+    let daemon = Daemon::start();
+    let gate = daemon.path("gate");
+    let text = format!("chaos:say a;wait-file {};say b", gate.display());
+    for words in [&["send", "-a", "chaos", &text][..], &["attach", "j1"]] {
+        let (client, mut stdout) = started(&daemon.place, words);
+        until(&mut stdout, "a");
+        kill(client.0.id(), Signal::SIGTERM);
+        let left = ended(client, stdout);
+        assert_eq!(left.code, Some(143), "{words:?}: {left:?}");
+        for says in [
+            "left; j1 goes on",
+            "`agentctl attach j1`",
+            "`agentctl abort j1`",
+        ] {
+            assert!(left.stderr.contains(says), "{words:?}: {left:?}");
+        }
+    }
+    std::fs::write(&gate, "").unwrap();
+    let done = daemon.agentctl(&["collect", "j1"]);
+    assert!(done.stdout.contains("ab"), "{done:?}");
+}
+
+#[test]
 fn time_options_say_what_becomes_of_turns() {
     let place = Place::new("");
     for (command, says) in [

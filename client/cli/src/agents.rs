@@ -249,7 +249,7 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let took = begun.elapsed();
     let received = match &outcome {
         turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-        turn::TurnOutcome::Left
+        turn::TurnOutcome::Left(_)
         | turn::TurnOutcome::Waited(_)
         | turn::TurnOutcome::Failed(..)
         | turn::TurnOutcome::Unwritten(..) => None,

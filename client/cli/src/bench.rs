@@ -71,7 +71,8 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
     };
     let mut stops = Stops::listen()?;
     let ran = tokio::select! {
-        ran = bench.run(args.turns) => Some(ran?),
+        // A turn leaves by the same signals, and here there is more to do.
+        biased;
         () = stops.next() => None,
     };
     let times = match ran {
@@ -255,7 +256,7 @@ impl Bench<'_> {
         let took = ms(begun.elapsed());
         let ended = match &ended_as {
             turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-            turn::TurnOutcome::Left
+            turn::TurnOutcome::Left(_)
             | turn::TurnOutcome::Waited(_)
             | turn::TurnOutcome::Failed(..)
             | turn::TurnOutcome::Unwritten(..) => None,

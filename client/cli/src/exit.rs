@@ -39,6 +39,8 @@ pub enum Exit {
     Timeout = 124,
     /// Ctrl-C.
     Interrupted = 130,
+    /// SIGTERM, while a turn of the daemon was shown, which goes on.
+    Terminated = 143,
 }
 
 impl From<Exit> for std::process::ExitCode {
