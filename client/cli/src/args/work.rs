@@ -89,8 +89,8 @@ pub struct JobsArgs {
     /// Only those sent from inside this job
     #[arg(long, value_name = "JOB")]
     pub parent: Option<JobId>,
-    /// Only those no older than this: 90s, 30m, 2h, 7d
-    #[arg(long, value_name = "SPAN", value_parser = value::span)]
+    /// Only those no older than this: 90s, 2h, 7d, today, yesterday
+    #[arg(long, value_name = "SPAN", value_parser = value::since)]
     pub since: Option<Duration>,
     /// At most so many, the newest ones
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, value_parser = value::count)]
