@@ -391,6 +391,18 @@ fn send_that_is_terminated_says_what_goes_on() {
 }
 
 #[test]
+fn send_with_a_used_key_says_so() {
+    let daemon = Daemon::start();
+    let send = ["send", "--idempotency-key", "k", "hi"];
+    let first = daemon.agentctl(&send);
+    assert!(!first.stderr.contains("earlier send"), "{first:?}");
+    let again = daemon.agentctl(&send);
+    assert_eq!((again.code, &*again.stdout), (Some(0), "hi\n"), "{again:?}");
+    let note = "note: this is j1, an earlier send with this key: nothing is run anew\n";
+    assert!(again.stderr.contains(note), "{again:?}");
+}
+
+#[test]
 fn time_options_say_what_becomes_of_turns() {
     let place = Place::new("");
     for (command, says) in [
