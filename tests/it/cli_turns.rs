@@ -362,8 +362,12 @@ fn send_stops_waiting_while_its_turn_goes_on() {
     assert_eq!((soon.code, &*soon.stdout), (Some(0), "hi\n"), "{soon:?}");
     // Nothing would go on without it.
     let place = daemon.kill();
-    let refused = place.agentctl(&["send", "--wait", "1m", "hi"]);
-    assert_eq!(refused.code, Some(69), "{refused:?}");
+    for option in ["--wait=1m", "--no-fallback"] {
+        let refused = place.agentctl(&["send", option, "hi"]);
+        assert_eq!(refused.code, Some(69), "{refused:?}");
+        let hint = "hint: `agentctl start` starts it\n";
+        assert!(refused.stderr.ends_with(hint), "{refused:?}");
+    }
 }
 
 #[test]
