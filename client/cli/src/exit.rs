@@ -247,7 +247,11 @@ mod tests {
             (None, Exit::Unreachable),
         ] {
             let error = "x".to_owned();
-            let failed = ClientError::OneShotFailed { error, exit: code };
+            let failed = ClientError::OneShotFailed {
+                error,
+                exit: code,
+                told: false,
+            };
             assert_eq!(of_client_error(&failed), exit, "{code:?}");
         }
     }

@@ -172,6 +172,10 @@ impl Again<'_> {
 /// A failed conversation on standard error.
 pub(super) fn tell_client_error(error: &ClientError) {
     let hint = match error {
+        // It has said itself what is wrong: there is one error, and what it means for us.
+        ClientError::OneShotFailed {
+            error, told: true, ..
+        } => return output::note(error),
         ClientError::Unreachable { hint, .. } => hint.as_deref(),
         ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
         ClientError::NotWritten(_) => Some("put what is long into a file, and name the file"),
