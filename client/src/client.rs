@@ -107,6 +107,8 @@ pub enum ClientError {
         error: String,
         /// Its exit code, if it has ended.
         exit: Option<i32>,
+        /// Has it said why on our standard error? Then `error` doesn't.
+        told: bool,
     },
     /// The request can't be written down: nothing happened.
     #[error("the request was not sent: {0}")]
@@ -126,9 +128,14 @@ impl ClientError {
             Some(3) => Self::OneShotFailed {
                 error,
                 exit: Some(UNWRITABLE),
+                told: false,
             },
             // A setting is wrong there (`sysexits.h`): nobody has to start a daemon.
-            Some(78) => Self::OneShotFailed { error, exit },
+            Some(78) => Self::OneShotFailed {
+                error,
+                exit,
+                told: false,
+            },
             _ => Self::Unreachable { error, hint },
         }
     }
@@ -188,7 +195,7 @@ impl Client {
                 let error = match (exit, status) {
                     // Its standard error is ours: it has said why.
                     (Some(1..), _) => format!(
-                        "{}, and running once without it failed as said above: nothing was done",
+                        "nothing was done: {}, and running once without it failed",
                         reason.sentence()
                     ),
                     (_, Some(status)) => {
@@ -196,7 +203,8 @@ impl Client {
                     }
                     (_, None) => format!("`agentd --stdio` did not get ready: {why}"),
                 };
-                Err(ClientError::OneShotFailed { error, exit })
+                let told = matches!(exit, Some(1..));
+                Err(ClientError::OneShotFailed { error, exit, told })
             }
         }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
+use crate::pages::{PageTaken, Paged, Pages};
 
 /// A backup that was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,27 +21,18 @@ pub struct Copied {
 }
 
 /// Everything stored, page by page.
-#[derive(Clone, Default, Debug)]
-pub struct ExportPages {
-    asked: Export,
-    over: bool,
-}
+pub type ExportPages = Pages<Export>;
 
-impl ExportPages {
-    /// The next page; none after the last.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(&mut self, client: &mut Client) -> Result<Option<Vec<Value>>, RequestError> {
-        if self.over {
-            return Ok(None);
-        }
-        let taken = answered!(Export { rows, next } => (rows, next));
-        let reply = client.answer_of(&self.asked, taken);
-        let (rows, next) = reply.await?.value;
-        self.over = next.is_none();
-        self.asked.after = next;
-        Ok(Some(rows))
+impl Paged for Export {
+    type Page = Vec<Value>;
+    type Place = u64;
+
+    fn page() -> PageTaken<Self::Page, Self::Place> {
+        answered!(Export { rows, next } => (rows, next))
+    }
+
+    fn go_on(&mut self, from: Self::Place) {
+        self.after = Some(from);
     }
 }
 
@@ -59,11 +51,7 @@ impl Client {
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn export(&mut self) -> Result<Vec<Value>, RequestError> {
-        let mut pages = ExportPages::default();
-        let mut rows = Vec::new();
-        while let Some(page) = pages.next(self).await? {
-            rows.extend(page);
-        }
-        Ok(rows)
+        let pages = ExportPages::default().rest(self).await?;
+        Ok(pages.into_iter().flatten().collect())
     }
 }

@@ -38,14 +38,23 @@ pub struct Collected {
 pub type JobPages = Pages<Jobs>;
 
 impl Paged for Jobs {
-    type Row = JobRow;
+    type Page = Vec<JobRow>;
+    type Place = JobId;
 
-    fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>) {
-        (&mut self.limit, &mut self.before)
+    fn page() -> PageTaken<Self::Page, JobId> {
+        answered!(Jobs { jobs, next } => (jobs, next))
     }
 
-    fn page() -> PageTaken<JobRow> {
-        answered!(Jobs { jobs, next } => (jobs, next))
+    fn go_on(&mut self, from: JobId) {
+        self.before = Some(from);
+    }
+
+    fn limit(&mut self) -> Option<&mut Option<usize>> {
+        Some(&mut self.limit)
+    }
+
+    fn rows(page: &Self::Page) -> usize {
+        page.len()
     }
 }
 
@@ -158,12 +167,8 @@ impl Client {
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn jobs(&mut self, filter: Jobs) -> Result<Vec<JobRow>, RequestError> {
-        let mut pages = JobPages::new(filter);
-        let mut jobs = Vec::new();
-        while let Some(page) = pages.next(self).await? {
-            jobs.extend(page.value);
-        }
-        Ok(jobs)
+        let pages = JobPages::new(filter).rest(self).await?;
+        Ok(pages.into_iter().flatten().collect())
     }
 
     /// One job; none if there is no such.

@@ -5,8 +5,9 @@
 use agentd_protocol::answered;
 use agentd_protocol::models::{ModelRow, Models};
 
-use crate::asked::{Reply, RequestError};
+use crate::asked::RequestError;
 use crate::client::Client;
+use crate::pages::{PageTaken, Paged, Pages};
 
 /// The models of an agent, or one page of them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,40 +21,21 @@ pub struct AgentModels {
 }
 
 /// Models, page by page, in their agent's order.
-#[derive(Clone, Default, Debug)]
-pub struct ModelPages {
-    asked: Models,
-    over: bool,
-}
+pub type ModelPages = Pages<Models>;
 
-impl ModelPages {
-    /// All that an agent has, or that of a session.
-    #[must_use]
-    pub const fn new(asked: Models) -> Self {
-        Self { asked, over: false }
-    }
+impl Paged for Models {
+    type Page = AgentModels;
+    type Place = u64;
 
-    /// The next page; none after the last.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<Option<Reply<AgentModels>>, RequestError> {
-        if self.over {
-            return Ok(None);
-        }
-        let taken = answered!(
+    fn page() -> PageTaken<AgentModels, u64> {
+        answered!(
             Models { agent, models, next, note }
                 => (AgentModels { agent, models, note }, next)
-        );
-        let reply = client.answer_of(&self.asked, taken);
-        let Reply { value, line } = reply.await?;
-        let (value, next) = value;
-        self.over = next.is_none();
-        self.asked.after = next;
-        Ok(Some(Reply { value, line }))
+        )
+    }
+
+    fn go_on(&mut self, from: u64) {
+        self.after = Some(from);
     }
 }
 
@@ -63,18 +45,12 @@ impl Client {
     /// # Errors
     /// `unsupported` where the agent can't say it, `worker-unresponsive` where it says nothing.
     pub async fn models(&mut self, asked: Models) -> Result<AgentModels, RequestError> {
-        let mut pages = ModelPages::new(asked);
-        let mut all: Option<AgentModels> = None;
-        while let Some(page) = pages.next(self).await? {
-            let page = page.value;
-            match &mut all {
-                Some(all) => {
-                    all.models.extend(page.models);
-                    all.note = page.note.or(all.note.take());
-                }
-                None => all = Some(page),
-            }
-        }
+        let pages = ModelPages::new(asked).rest(self).await?;
+        let all = pages.into_iter().reduce(|mut all, page| {
+            all.models.extend(page.models);
+            all.note = page.note.or(all.note);
+            all
+        });
         // There is a first page.
         Ok(all.unwrap_or(AgentModels {
             agent: String::new(),

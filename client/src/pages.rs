@@ -1,71 +1,116 @@
-//! Lists that are told page by page, newest first, up to as many rows as somebody wants.
+//! Answers that come page by page.
 //!
-//! Owns how many are asked for, and where the next page begins. Must not know what is in a row.
+//! Owns how many rows are asked for, where the next page begins and when there is none. Must not know
+//! what is in a page.
 
 use agentd_protocol::limits::MAX_PAGE;
-use agentd_protocol::{JobId, Line, RequestKind};
+use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
 
-/// A request that a page answers: its rows, and where the next one begins.
+/// A request that is answered by pages.
 pub trait Paged: Serialize {
     /// What a page has.
-    type Row;
-    /// Its `limit` and its `before`.
-    fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>);
-    /// The request, and what the answer has.
-    fn page() -> PageTaken<Self::Row>;
+    type Page;
+    /// Where one begins.
+    type Place;
+
+    /// The request, and what an answer has.
+    fn page() -> PageTaken<Self::Page, Self::Place>;
+
+    /// It asks for the page that begins there.
+    fn go_on(&mut self, from: Self::Place);
+
+    /// How many rows are wanted in all, where that can be said, and asked for at once.
+    fn limit(&mut self) -> Option<&mut Option<usize>> {
+        None
+    }
+
+    /// How many of them a page has.
+    fn rows(_page: &Self::Page) -> usize {
+        0
+    }
 }
 
-/// A request, and how its rows and the place of the next page are taken out of the answer.
-pub type PageTaken<R> = (RequestKind, fn(Line) -> Option<(Vec<R>, Option<JobId>)>);
+/// A request, and how its page and the place of the next one are taken out of the answer.
+pub type PageTaken<P, N> = (RequestKind, fn(Line) -> Option<(P, Option<N>)>);
 
 /// The answers, page by page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Pages<Q> {
-    asked: Q,
+    pub(crate) asked: Q,
+    begun: Begun,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
     left: usize,
     over: bool,
 }
 
-impl<Q: Paged> Pages<Q> {
-    /// All that fit, or so many as its `limit` says.
-    #[must_use]
-    pub fn new(mut asked: Q) -> Self {
+impl Default for Begun {
+    fn default() -> Self {
         Self {
-            left: asked.place().0.unwrap_or(usize::MAX),
-            asked,
+            left: usize::MAX,
             over: false,
         }
+    }
+}
+
+impl<Q: Paged> Pages<Q> {
+    /// All that fit, or so many as its limit says.
+    #[must_use]
+    pub fn new(mut asked: Q) -> Self {
+        let mut begun = Begun::default();
+        if let Some(Some(limit)) = asked.limit() {
+            begun.left = *limit;
+        }
+        Self { asked, begun }
     }
 
     /// Are there more than the limit, or may there be?
     #[must_use]
     pub const fn has_more(&self) -> bool {
-        !self.over
+        !self.begun.over
     }
 
     /// The next page, which may have nothing in it; none after the last, or when there are as many
-    /// as wanted.
+    /// rows as wanted.
     ///
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn next(
         &mut self,
         client: &mut Client,
-    ) -> Result<Option<Reply<Vec<Q::Row>>>, RequestError> {
-        if self.over || self.left == 0 {
+    ) -> Result<Option<Reply<Q::Page>>, RequestError> {
+        if self.begun.over || self.begun.left == 0 {
             return Ok(None);
         }
-        *self.asked.place().0 = Some(self.left.min(MAX_PAGE));
+        if let Some(limit) = self.asked.limit() {
+            *limit = Some(self.begun.left.min(MAX_PAGE));
+        }
         let reply = client.answer_of(&self.asked, Q::page());
         let Reply { value, line } = reply.await?;
         let (value, next) = value;
-        self.left = self.left.saturating_sub(value.len());
-        self.over = next.is_none();
-        *self.asked.place().1 = next;
+        self.begun.left = self.begun.left.saturating_sub(Q::rows(&value));
+        match next {
+            Some(next) => self.asked.go_on(next),
+            None => self.begun.over = true,
+        }
         Ok(Some(Reply { value, line }))
+    }
+
+    /// All pages that are left.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn rest(mut self, client: &mut Client) -> Result<Vec<Q::Page>, RequestError> {
+        let mut pages = Vec::new();
+        while let Some(page) = self.next(client).await? {
+            pages.push(page.value);
+        }
+        Ok(pages)
     }
 }

@@ -42,52 +42,64 @@ pub struct Model {
 }
 
 /// Sessions, page by page, in the order they were made.
-#[derive(Clone, Default, Debug)]
-pub struct SessionPages {
-    asked: SessionList,
-    over: bool,
+pub type SessionPages = Pages<SessionList>;
+
+impl Paged for SessionList {
+    type Page = Vec<SessionRow>;
+    type Place = u64;
+
+    fn page() -> PageTaken<Self::Page, u64> {
+        answered!(SessionList { sessions, next } => (sessions, next))
+    }
+
+    fn go_on(&mut self, from: u64) {
+        self.after = Some(from);
+    }
 }
 
 impl SessionPages {
-    /// Some of them. A daemon of before lists all, in the order they were made.
+    /// Some of them, so many on a page as its `limit` says. A daemon of before lists all, in the order
+    /// they were made.
     #[must_use]
-    pub const fn of(asked: SessionList) -> Self {
-        Self { asked, over: false }
-    }
-
-    /// The next page; none after the last.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<Option<Reply<Vec<SessionRow>>>, RequestError> {
-        if self.over {
-            return Ok(None);
-        }
-        self.asked.limit.get_or_insert(MAX_PAGE);
-        let taken = answered!(SessionList { sessions, next } => (sessions, next));
-        let reply = client.answer_of(&self.asked, taken);
-        let Reply { value, line } = reply.await?;
-        let (value, next) = value;
-        self.over = next.is_none();
-        self.asked.after = next;
-        Ok(Some(Reply { value, line }))
+    pub fn of(mut asked: SessionList) -> Self {
+        asked.limit.get_or_insert(MAX_PAGE);
+        Self::new(asked)
     }
 }
 
 /// What was said in a session, page by page, oldest first.
-#[derive(Clone, Debug)]
-pub struct HistoryPages {
-    asked: SessionHistory,
-    over: bool,
+pub type HistoryPages = Pages<SessionHistory>;
+
+impl Paged for SessionHistory {
+    type Page = Vec<TurnRow>;
+    type Place = u64;
+
+    fn page() -> PageTaken<Self::Page, u64> {
+        answered!(SessionHistory { turns, next } => (turns, next))
+    }
+
+    fn go_on(&mut self, from: u64) {
+        self.after = Some(from);
+    }
 }
 
 impl HistoryPages {
+    /// All of a session, or one of its turns.
+    #[must_use]
+    pub fn of(session: &str, job: Option<JobId>) -> Self {
+        Self::new(SessionHistory {
+            session: session.to_owned(),
+            job,
+            message: None,
+            after: None,
+            limit: None,
+            events: false,
+        })
+    }
+
     /// With what happened besides: tools, steers, notes.
     #[must_use]
-    pub const fn with_events(mut self) -> Self {
+    pub fn with_events(mut self) -> Self {
         self.asked.events = true;
         self
     }
@@ -98,52 +110,29 @@ impl HistoryPages {
         self.asked.after = Some(job.0);
         self
     }
-
-    /// All of a session, or one of its turns.
-    #[must_use]
-    pub fn new(session: &str, job: Option<JobId>) -> Self {
-        let asked = SessionHistory {
-            session: session.to_owned(),
-            job,
-            message: None,
-            after: None,
-            limit: None,
-            events: false,
-        };
-        Self { asked, over: false }
-    }
-
-    /// The next page; none after the last.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<Option<Reply<Vec<TurnRow>>>, RequestError> {
-        if self.over {
-            return Ok(None);
-        }
-        let Reply { value, line } = client.history_page(&self.asked).await?;
-        let (value, next) = value;
-        self.over = next.is_none();
-        self.asked.after = next;
-        Ok(Some(Reply { value, line }))
-    }
 }
 
 /// Turns in which something was said, page by page, newest first.
 pub type FoundPages = Pages<SessionSearch>;
 
 impl Paged for SessionSearch {
-    type Row = FoundRow;
+    type Page = Vec<FoundRow>;
+    type Place = JobId;
 
-    fn place(&mut self) -> (&mut Option<usize>, &mut Option<JobId>) {
-        (&mut self.limit, &mut self.before)
+    fn page() -> PageTaken<Self::Page, JobId> {
+        answered!(SessionSearch { turns, next } => (turns, next))
     }
 
-    fn page() -> PageTaken<FoundRow> {
-        answered!(SessionSearch { turns, next } => (turns, next))
+    fn go_on(&mut self, from: JobId) {
+        self.before = Some(from);
+    }
+
+    fn limit(&mut self) -> Option<&mut Option<usize>> {
+        Some(&mut self.limit)
+    }
+
+    fn rows(page: &Self::Page) -> usize {
+        page.len()
     }
 }
 
@@ -165,12 +154,8 @@ impl Client {
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn session_list(&mut self) -> Result<Vec<SessionRow>, RequestError> {
-        let mut pages = SessionPages::default();
-        let mut sessions = Vec::new();
-        while let Some(page) = pages.next(self).await? {
-            sessions.extend(page.value);
-        }
-        Ok(sessions)
+        let pages = SessionPages::of(SessionList::default()).rest(self).await?;
+        Ok(pages.into_iter().flatten().collect())
     }
 
     /// The session of this name; one that was closed while no other has its name.
@@ -272,12 +257,8 @@ impl Client {
         session: &str,
         job: Option<JobId>,
     ) -> Result<Vec<TurnRow>, RequestError> {
-        let mut pages = HistoryPages::new(session, job);
-        let mut turns = Vec::new();
-        while let Some(page) = pages.next(self).await? {
-            turns.extend(page.value);
-        }
-        Ok(turns)
+        let pages = HistoryPages::of(session, job).rest(self).await?;
+        Ok(pages.into_iter().flatten().collect())
     }
 
     /// One message of a turn from its first byte to its last, in as many pieces as that takes.
@@ -300,7 +281,8 @@ impl Client {
         };
         let mut text = String::new();
         loop {
-            let Reply { value, line } = self.history_page(&asked).await?;
+            let page = self.answer_of(&asked, SessionHistory::page());
+            let Reply { value, line } = page.await?;
             let (turns, next) = value;
             let pieces = turns.into_iter().flat_map(|turn| turn.messages);
             let before = text.len();
@@ -315,14 +297,6 @@ impl Client {
                 _ => return Ok(text),
             }
         }
-    }
-
-    async fn history_page(
-        &mut self,
-        asked: &SessionHistory,
-    ) -> Result<Reply<(Vec<TurnRow>, Option<u64>)>, RequestError> {
-        let taken = answered!(SessionHistory { turns, next } => (turns, next));
-        self.answer_of(asked, taken).await
     }
 
     /// Lets the agent shorten what it remembers; gives the session and the agent's summary.

@@ -2,12 +2,12 @@
 //!
 //! Owns the requests and their pages. Must not print, nor know the command line.
 
-use agentd_protocol::answered;
-use agentd_protocol::limits::MAX_PAGE;
 use agentd_protocol::webhook::{Callback, Delivery, DeliveryRow, EndpointRow, Webhooks};
+use agentd_protocol::{Line, RequestKind, answered};
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
+use crate::pages::{PageTaken, Paged, Pages};
 
 /// The endpoints, and a page of deliveries.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,48 +20,58 @@ pub struct WebhookPage {
     pub next: Option<u64>,
 }
 
-/// Deliveries, page by page.
-#[derive(Clone, Debug)]
-pub struct DeliveryPages {
-    asked: Webhooks,
-    left: usize,
-    over: bool,
+/// Deliveries, page by page: all that fit the filter, or so many as its `limit` says, newest first.
+pub type DeliveryPages = Pages<Webhooks>;
+
+impl Paged for Webhooks {
+    type Page = WebhookPage;
+    type Place = u64;
+
+    fn page() -> PageTaken<WebhookPage, u64> {
+        (RequestKind::Webhooks, page_of)
+    }
+
+    fn go_on(&mut self, from: u64) {
+        self.before = Some(from);
+    }
+
+    fn limit(&mut self) -> Option<&mut Option<usize>> {
+        Some(&mut self.limit)
+    }
+
+    fn rows(page: &WebhookPage) -> usize {
+        page.deliveries.len()
+    }
+}
+
+fn page_of(line: Line) -> Option<(WebhookPage, Option<u64>)> {
+    let Line::Webhooks {
+        endpoints,
+        deliveries,
+        next,
+        ..
+    } = line
+    else {
+        return None;
+    };
+    let rows = deliveries.into_iter().map(serde_json::from_value);
+    let page = WebhookPage {
+        endpoints,
+        deliveries: rows.collect::<Result<_, _>>().ok()?,
+        next,
+    };
+    Some((page, next))
 }
 
 impl DeliveryPages {
-    /// All that fit the filter, or so many as its `limit` says, newest first.
-    #[must_use]
-    pub fn new(filter: Webhooks) -> Self {
-        Self {
-            left: filter.limit.unwrap_or(usize::MAX),
-            asked: filter,
-            over: false,
-        }
-    }
-
     /// Where it goes on, if there are more than the limit.
     #[must_use]
     pub const fn next_before(&self) -> Option<u64> {
-        if self.over { None } else { self.asked.before }
-    }
-
-    /// The next page; none after the last, or when there are as many as wanted.
-    ///
-    /// # Errors
-    /// When the daemon refuses, or doesn't answer.
-    pub async fn next(
-        &mut self,
-        client: &mut Client,
-    ) -> Result<Option<Reply<WebhookPage>>, RequestError> {
-        if self.over || self.left == 0 {
-            return Ok(None);
+        if self.has_more() {
+            self.asked.before
+        } else {
+            None
         }
-        self.asked.limit = Some(self.left.min(MAX_PAGE));
-        let reply = client.webhooks(&self.asked).await?;
-        self.left = self.left.saturating_sub(reply.value.deliveries.len());
-        self.over = reply.value.next.is_none();
-        self.asked.before = reply.value.next;
-        Ok(Some(reply))
     }
 }
 
@@ -71,24 +81,9 @@ impl Client {
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn webhooks(&mut self, asked: &Webhooks) -> Result<Reply<WebhookPage>, RequestError> {
-        let taken = answered!(
-            Webhooks { endpoints, deliveries, next } => (endpoints, deliveries, next)
-        );
-        let reply = self.answer_of(asked, taken);
-        let Reply { value, line } = reply.await?;
-        let (endpoints, rows, next) = value;
-        let rows = rows.into_iter().map(serde_json::from_value);
-        match rows.collect() {
-            Ok(deliveries) => {
-                let value = WebhookPage {
-                    endpoints,
-                    deliveries,
-                    next,
-                };
-                Ok(Reply { value, line })
-            }
-            Err(_) => Err(RequestError::Strange(line)),
-        }
+        let reply = self.answer_of(asked, Webhooks::page()).await?;
+        let (value, line) = (reply.value.0, reply.line);
+        Ok(Reply { value, line })
     }
 
     /// Sends a delivery again now.

@@ -3,10 +3,12 @@
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::mock_model::MockModel;
 use crate::signals_client::ignore_nothing;
 use crate::support::{AGENTCTL, Daemon, kill, wait_for};
+use crate::timmy;
 
 const SLOW: &str =
     "[agents.slow]\nkind = \"exec\"\ncommand = [\"sh\", \"-c\", \"cat; echo x >> $HOME/ran\"]\n";
@@ -40,17 +42,27 @@ fn bench_times_each_kind_of_turn() {
 
 #[test]
 fn bench_of_timmy_times_its_own_command() {
-    let daemon = Daemon::with("");
+    let model = MockModel::start();
+    let daemon = timmy::daemon(&model, "");
     let run = |more: &[&str]| {
         let bench = ["bench", "timmy", "--turns", "1", "--yes", "--json"];
         let done = daemon.agentctl(&[&bench, more].concat());
         assert_eq!(done.code, Some(0), "{done:?}");
-        serde_json::from_str::<Value>(&done.stdout).unwrap()
+        (
+            serde_json::from_str::<Value>(&done.stdout).unwrap(),
+            done.stderr,
+        )
     };
-    let told = run(&[]);
+    let (told, _) = run(&[]);
     assert!(told["own"][0].as_f64().is_some(), "{told}");
-    let pinned = run(&["--provider", "echo"]);
-    assert!(pinned["own"][0].as_f64().is_some(), "{pinned}");
+    // Without a model there is nothing that its own command would be beside.
+    let (pinned, noted) = run(&["--provider", "echo"]);
+    assert_eq!(
+        (&pinned["own"], &pinned["one_shot"]),
+        (&json!([]), &json!(null))
+    );
+    assert!(pinned["second"][0].as_f64().is_some(), "{pinned}");
+    assert!(noted.contains("`echo` is timed alone"), "{noted}");
     // The pin goes with the turns, too: this provider isn't there.
     let refused = [
         "bench",

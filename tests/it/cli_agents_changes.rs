@@ -173,6 +173,22 @@ fn agents_add_notes_why_one_is_not_usable() {
 }
 
 #[test]
+fn agents_add_takes_a_program_of_this_directory() {
+    let place = Place::new("");
+    let program = place.path("home/mine");
+    std::fs::write(&program, "#!/bin/sh\ncat\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    let added = place.agentctl(&[
+        "agents", "add", "mine", "--kind", "exec", "--", "./mine", "./x",
+    ]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let written = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    let command = format!("command = [\"{}\", \"./x\"]", program.display());
+    assert!(written.contains(&command), "{written}");
+}
+
+#[test]
 fn agents_changes_name_a_secret_without_showing_it() {
     let place = Place::new(
         "[agents.x]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\nenv = { X_API_KEY = \"s3cret\" }\n",

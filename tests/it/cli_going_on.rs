@@ -221,3 +221,17 @@ fn session_goes_on_with_what_it_was_given() {
     let another = place.agentctl(&["send", "-a", "timmy", "f"]);
     assert_ne!(another.code, Some(0), "{another:?}");
 }
+
+#[test]
+fn echo_session_outlives_its_daemon_and_is_renamed() {
+    let daemon = Daemon::start();
+    let first = daemon.agentctl(&["send", "-s", "trip", "pack  a\n\ntent"]);
+    assert_eq!(said(&first), "pack  a\n\ntent\n");
+    let renamed = daemon.agentctl(&["sessions", "rename", "trip", "walk"]);
+    assert_eq!(said(&renamed), "trip is called walk now\n");
+    said(&daemon.agentctl(&["stop"]));
+    let daemon = daemon.left().0.start();
+    let next = daemon.agentctl(&["send", "--json", "-s", "walk", "where to?"]);
+    assert_eq!(context(&next), "continued");
+    assert!(!next.stderr.contains("earlier turns"), "{next:?}");
+}

@@ -64,6 +64,25 @@ fn hints_see_a_configuration_broken_after_a_stop() {
 }
 
 #[test]
+fn send_with_a_broken_configuration_has_one_error() {
+    let place = Place::new("default_agent = \"timmy\"\n[agents.x\n");
+    let sent = place.agentctl(&["send", "hi"]);
+    assert_eq!(sent.code, Some(78), "{sent:?}");
+    let errors = sent
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with("error:"));
+    let line = format!("{}:2: ", place.path("config.toml").display());
+    assert!(
+        errors.clone().all(|error| error.contains(&line)),
+        "{sent:?}"
+    );
+    assert_eq!(errors.count(), 1, "{sent:?}");
+    let note = "note: nothing was done: no daemon is running";
+    assert!(sent.stderr.contains(note), "{sent:?}");
+}
+
+#[test]
 fn hints_of_a_lost_store_name_restore() {
     let daemon = Daemon::start();
     let sent = daemon.agentctl(&["send", "hi"]);

@@ -317,6 +317,43 @@ fn session_list_answers_what_is_asked_for() {
 }
 
 #[test]
+fn sessions_that_were_closed_are_listed_apart() {
+    let daemon = Daemon::start();
+    for (session, closes) in [("a", true), ("b", true), ("a", false), ("c", false)] {
+        let prompt = format!("chaos:say {session} {closes}");
+        finished(&daemon, &["--session", session, &prompt]);
+        if closes {
+            let closed = daemon.agentctl(&["sessions", "close", session]);
+            assert_eq!(closed.code, Some(0), "{closed:?}");
+        }
+    }
+    let list = |more: &[&str]| {
+        let listed = daemon.agentctl(&[&["sessions", "--json"], more].concat());
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        let rows = listed["sessions"].as_array().unwrap().iter();
+        let word = |row: &Value, name: &str| row[name].as_str().unwrap().to_owned();
+        rows.map(|row| {
+            ["session", "state", "title"]
+                .map(|name| word(row, name))
+                .join(" ")
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        list(&["--closed"]),
+        ["b closed chaos:say b true", "a closed chaos:say a true"]
+    );
+    assert_eq!(
+        list(&[]),
+        ["c idle chaos:say c false", "a idle chaos:say a false"]
+    );
+    let shown = daemon.agentctl(&["sessions", "--closed", "--agent", "timmy"]);
+    assert_eq!(shown.stdout, "no closed sessions\n", "{shown:?}");
+    let refused = daemon.ask(r#"{"type":"session.list","closed":true,"session":"a"}"#);
+    assert_eq!(refused[0]["code"], "invalid-request", "{refused:?}");
+}
+
+#[test]
 fn session_that_was_closed_is_shown() {
     let daemon = Daemon::start();
     finished(&daemon, &["--session", "main", "chaos:say the answer"]);

@@ -470,4 +470,16 @@ fn models_of_nobody_say_what_to_do() {
         nobody.stderr.contains("`agentctl provider add NAME`"),
         "{nobody:?}"
     );
+    for (model, key) in [
+        (
+            "gemini/gemini-2.5-flash",
+            "GEMINI_API_KEY or GOOGLE_API_KEY",
+        ),
+        ("groq/", "GROQ_API_KEY"),
+        ("ollama at", "http://127.0.0.1:"),
+    ] {
+        let mut lines = nobody.stderr.lines();
+        let told = lines.any(|line| line.contains(model) && line.contains(key));
+        assert!(told, "{model}: {nobody:?}");
+    }
 }

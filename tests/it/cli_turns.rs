@@ -362,8 +362,48 @@ fn send_stops_waiting_while_its_turn_goes_on() {
     assert_eq!((soon.code, &*soon.stdout), (Some(0), "hi\n"), "{soon:?}");
     // Nothing would go on without it.
     let place = daemon.kill();
-    let refused = place.agentctl(&["send", "--wait", "1m", "hi"]);
-    assert_eq!(refused.code, Some(69), "{refused:?}");
+    for option in ["--wait=1m", "--no-fallback"] {
+        let refused = place.agentctl(&["send", option, "hi"]);
+        assert_eq!(refused.code, Some(69), "{refused:?}");
+        let hint = "hint: `agentctl start` starts it\n";
+        assert!(refused.stderr.ends_with(hint), "{refused:?}");
+    }
+}
+
+#[test]
+fn send_that_is_terminated_says_what_goes_on() {
+    let daemon = Daemon::start();
+    let gate = daemon.path("gate");
+    let text = format!("chaos:say a;wait-file {};say b", gate.display());
+    for words in [&["send", "-a", "chaos", &text][..], &["attach", "j1"]] {
+        let (client, mut stdout) = started(&daemon.place, words);
+        until(&mut stdout, "a");
+        kill(client.0.id(), Signal::SIGTERM);
+        let left = ended(client, stdout);
+        assert_eq!(left.code, Some(143), "{words:?}: {left:?}");
+        for says in [
+            "left; j1 goes on",
+            "`agentctl attach j1`",
+            "`agentctl abort j1`",
+        ] {
+            assert!(left.stderr.contains(says), "{words:?}: {left:?}");
+        }
+    }
+    std::fs::write(&gate, "").unwrap();
+    let done = daemon.agentctl(&["collect", "j1"]);
+    assert!(done.stdout.contains("ab"), "{done:?}");
+}
+
+#[test]
+fn send_with_a_used_key_says_so() {
+    let daemon = Daemon::start();
+    let send = ["send", "--idempotency-key", "k", "hi"];
+    let first = daemon.agentctl(&send);
+    assert!(!first.stderr.contains("earlier send"), "{first:?}");
+    let again = daemon.agentctl(&send);
+    assert_eq!((again.code, &*again.stdout), (Some(0), "hi\n"), "{again:?}");
+    let note = "note: this is j1, an earlier send with this key: nothing is run anew\n";
+    assert!(again.stderr.contains(note), "{again:?}");
 }
 
 #[test]

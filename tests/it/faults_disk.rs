@@ -96,10 +96,10 @@ fn place() -> Place {
     Place::new(&Daemon::config(""))
 }
 
-/// A prompt that needs room in the store.
+/// A prompt that needs room in the store; its agent keeps nothing itself.
 fn large(key: &str) -> String {
     let text = "x".repeat(256 * 1024);
-    json!({"prompt": text, "idempotency_key": key}).to_string()
+    json!({"prompt": text, "agent": "chaos", "idempotency_key": key}).to_string()
 }
 
 fn ended_well(lines: &[Value]) -> bool {

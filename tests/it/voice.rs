@@ -94,9 +94,7 @@ fn voice_turn_is_of_main_and_says_so() {
     let said = world.say("what is on today\n", &[]);
     let text = format!("{}what is on today", prefix());
     assert_eq!(said.code, Some(0), "{said:?}\n{}", world.mac.log());
-    // The provider answers with the words of it.
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(said.stdout, format!("{words}\n"));
+    assert_eq!(said.stdout, format!("{text}\n"));
     let plain = world.say("what is on today\n", &["--no-prefix", "--json"]);
     let last: Value = serde_json::from_str(&plain.stdout).unwrap();
     assert_eq!(

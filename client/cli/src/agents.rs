@@ -20,7 +20,7 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, control, output, render};
+use super::{ask, compose, control, output, render};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -40,7 +40,10 @@ const QUIET_FOR: Duration = Duration::from_secs(1);
 pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     match args.command {
         None => list(&args, socket).await,
-        Some(AgentsCommand::Add(args)) => change(&add_words(args), socket).await,
+        Some(AgentsCommand::Add(args)) => {
+            let here = std::env::current_dir().ok();
+            change(&add_words(args, here.as_deref()), socket).await
+        }
         Some(AgentsCommand::Remove(args)) => change(&remove_words(args), socket).await,
         Some(AgentsCommand::Default(args)) => {
             let changes = args.name.is_some() || args.clear;
@@ -108,7 +111,7 @@ fn default_words(args: DefaultAgentArgs) -> Vec<String> {
     words
 }
 
-fn add_words(args: AddAgentArgs) -> Vec<String> {
+fn add_words(args: AddAgentArgs, here: Option<&Path>) -> Vec<String> {
     let mut words = vec!["add".to_owned()];
     let options = [
         ("kind", args.kind),
@@ -130,8 +133,22 @@ fn add_words(args: AddAgentArgs) -> Vec<String> {
     words.extend(args.json.then(|| "--json".to_owned()));
     words.push(format!("--name={}", args.name));
     words.push("--".to_owned());
-    words.extend(args.command);
+    let mut command = args.command.into_iter();
+    words.extend(command.next().map(|program| from_here(&program, here)));
+    words.extend(command);
     words
+}
+
+/// A program as somebody names it here: the daemon runs elsewhere. A bare name is looked for on
+/// `PATH`, as by a shell.
+fn from_here(program: &str, here: Option<&Path>) -> String {
+    if !program.contains('/') {
+        return program.to_owned();
+    }
+    let path = Path::new(program);
+    // `./x` names nothing else than `x` here.
+    let path = compose::absolute(path.strip_prefix("./").unwrap_or(path), here);
+    path.to_string_lossy().into_owned()
 }
 
 /// Lets the daemon's own program change the configuration.
@@ -249,7 +266,7 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let took = begun.elapsed();
     let received = match &outcome {
         turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-        turn::TurnOutcome::Left
+        turn::TurnOutcome::Left(_)
         | turn::TurnOutcome::Waited(_)
         | turn::TurnOutcome::Failed(..)
         | turn::TurnOutcome::Unwritten(..) => None,

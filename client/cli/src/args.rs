@@ -48,9 +48,9 @@ pub use webhook::{
 };
 pub use work::{
     AnswerArgs, BackupArgs, CloseSessionsArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs,
-    HistoryArgs, JobsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs, QuestionsArgs,
-    RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs, SessionsCommand,
-    ShowSessionArgs, SteerArgs,
+    HistoryArgs, JobsArgs, ListSessionsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs,
+    QuestionsArgs, RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs,
+    SessionsCommand, ShowSessionArgs, SteerArgs,
 };
 
 /// Above the options that every command has.
@@ -69,7 +69,8 @@ Examples:
   agentctl status
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 70 daemon hangs,
-71 daemon stopped, 75 outcome unknown, 78 configuration, 124 timeout, 130 interrupted"
+71 daemon stopped, 75 outcome unknown, 78 configuration, 124 timeout, 130 interrupted,
+143 ended by SIGTERM"
 )]
 pub struct Cli {
     /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default

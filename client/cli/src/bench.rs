@@ -28,6 +28,8 @@ use agentd_terminal::table::{Cell, Column, table};
 
 /// Answered by any model in a word, without a tool.
 const PROMPT: &str = "Use no tools. Answer with one word: ready";
+/// The provider that has no model.
+const ECHO: &str = "echo";
 /// How the names of its sessions begin.
 const NAMED: &str = "bench-";
 /// An interrupted turn has ended within this, or is left to itself.
@@ -54,6 +56,11 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
             args.agent
         ));
     }
+    if agent.one_shot.as_deref().is_some_and(is_echo) {
+        // It would be a program's start beside none.
+        agent.one_shot = None;
+        output::note("without a model there is nothing to compare with: `echo` is timed alone");
+    }
     let kinds = 2 + u32::from(agent.one_shot.is_some());
     // And one that brings the agent into use.
     let turns = args.turns * kinds + 1;
@@ -71,8 +78,10 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
     };
     let mut stops = Stops::listen()?;
     let ran = tokio::select! {
-        ran = bench.run(args.turns) => Some(ran?),
+        // A turn leaves by the same signals, and here there is more to do.
+        biased;
         () = stops.next() => None,
+        ran = bench.run(args.turns) => Some(ran?),
     };
     let times = match ran {
         Some(Ok(times)) => times,
@@ -165,6 +174,18 @@ fn pinned(agent: &AgentRow, provider: Option<&str>, model: Option<&str>) -> Opti
     Some(words)
 }
 
+/// Does a command of the built-in agent ask the provider that has no model?
+fn is_echo(words: &[String]) -> bool {
+    let pairs = words.iter().zip(words.iter().skip(1));
+    let apart = pairs.filter(|(option, _)| *option == "--provider");
+    let mut named = apart.map(|(_, value)| value.as_str()).chain(
+        words
+            .iter()
+            .filter_map(|word| word.strip_prefix("--provider=")),
+    );
+    named.any(|provider| provider == ECHO)
+}
+
 /// Asks on a terminal; elsewhere `--yes` has to say it.
 fn may_cost(agent: &str, turns: u32) -> io::Result<bool> {
     let costs = format!("this runs {turns} real turns of `{agent}`, which cost what they cost");
@@ -255,7 +276,7 @@ impl Bench<'_> {
         let took = ms(begun.elapsed());
         let ended = match &ended_as {
             turn::TurnOutcome::Final(received, _) => received.line.as_ref(),
-            turn::TurnOutcome::Left
+            turn::TurnOutcome::Left(_)
             | turn::TurnOutcome::Waited(_)
             | turn::TurnOutcome::Failed(..)
             | turn::TurnOutcome::Unwritten(..) => None,
@@ -390,12 +411,12 @@ fn shown(times: &Times, style: &Style) -> String {
         })
         .collect();
     let range = format!("MIN {dash} MAX");
-    let columns = [
+    let mut columns = vec![
         Column::cut("", 12).that_stays(),
         Column::new("MEDIAN").that_stays(),
         Column::new(&range),
-        Column::new("OF ITS OWN"),
     ];
+    columns.extend((!times.own.is_empty()).then(|| Column::new("OF ITS OWN")));
     table(&columns, &rows, style)
 }
 
@@ -406,19 +427,20 @@ fn times_of_own(rows: &[(&str, &Vec<f64>)]) -> Vec<f64> {
 }
 
 fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>, dash: &str) -> Vec<Cell> {
-    let seconds = |ms: f64| format!("{:.2} s", ms / 1000.0);
+    let seconds = |ms: f64| match ms < 100.0 {
+        // Two digits would be none.
+        true => format!("{ms:.1} ms"),
+        false => format!("{:.2} s", ms / 1000.0),
+    };
     let least = times.iter().copied().fold(f64::INFINITY, f64::min);
     let most = times.iter().copied().fold(0.0, f64::max);
-    vec![
+    let mut cells: Vec<Cell> = vec![
         what.into(),
         seconds(middle).into(),
         format!("{} {dash} {}", seconds(least), seconds(most)).into(),
-        own.map_or_else(
-            || "-".to_owned(),
-            |own| format!("{:.0} %", middle / own * 100.0),
-        )
-        .into(),
-    ]
+    ];
+    cells.extend(own.map(|own| format!("{:.0} %", middle / own * 100.0).into()));
+    cells
 }
 
 fn median(times: &[f64]) -> Option<f64> {
@@ -512,6 +534,19 @@ mod tests {
         };
         let shown = shown(&times, &Style::PLAIN);
         assert_eq!(shown.lines().count(), 3, "{shown}");
-        assert!(!shown.contains('%'), "{shown}");
+        assert!(!shown.contains('%') && !shown.contains("OWN"), "{shown}");
+    }
+
+    #[test]
+    fn bench_knows_a_command_without_a_model() {
+        for (words, wanted) in [
+            ("/b/timmy --prompt={prompt} --provider echo", true),
+            ("/b/timmy --provider=echo --prompt={prompt}", true),
+            ("/b/timmy --provider=groq --prompt=echo", false),
+            ("/b/timmy --prompt={prompt}", false),
+        ] {
+            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+            assert_eq!(is_echo(&words), wanted, "{words:?}");
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn of(outcome: &TurnOutcome) -> Option<&[String]> {
             Some(Line::Error(error)) if is_open(error) => Some(&error.choices),
             _ => None,
         },
-        TurnOutcome::Left
+        TurnOutcome::Left(_)
         | TurnOutcome::Waited(_)
         | TurnOutcome::Failed(..)
         | TurnOutcome::Unwritten(..) => None,

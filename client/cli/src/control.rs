@@ -15,7 +15,7 @@ use agentd_protocol::{Code, Line, RequestKind};
 use super::args::{AbortArgs, DeadlineArgs, RestartWorkersArgs};
 use super::exit::Exit;
 use super::value::JobOrSession;
-use super::{ask, outcome, output, render};
+use super::{ask, output, render, typed};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::fallback::Fallback;
@@ -141,7 +141,7 @@ async fn tell_what_keeps_it(
     };
     let questions = client.questions(restart.session.as_deref()).await;
     let questions = questions.map(|reply| reply.value).unwrap_or_default();
-    let there = outcome::which_daemon();
+    let there = typed::which_daemon();
     for row in client.jobs(running).await.unwrap_or_default() {
         let job = row.job;
         let question = questions.iter().find(|question| question.job == job);

@@ -79,7 +79,7 @@ pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Resul
     loop {
         let so_far = format!("{} read", output::counted(count as u64, "row"));
         let rows = match busy.during(&so_far, pages.next(&mut client)).await {
-            Ok(Some(rows)) => rows,
+            Ok(Some(page)) => page.value,
             Ok(None) => break,
             Err(error) => return Ok(ask::tell(&error)),
         };

@@ -16,14 +16,18 @@ use super::exit::Exit;
 use super::output::{self, safe};
 use super::rows;
 use super::value::{now_ms, relative, took};
-use super::{ask, render, wording};
+use super::{ask, render, typed, wording};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::wrapped;
 
-/// Lines of a prompt, and of an answer, that are shown.
-const LINES: usize = 5;
+/// Lines of a prompt that are shown: mostly that is all of it.
+const LINES_OF_PROMPT: usize = 40;
+/// Bytes of it, too: one line may be a book.
+const BYTES_OF_PROMPT: usize = 4096;
+/// Lines of an answer, each as it begins.
+const LINES_OF_ANSWER: usize = 5;
 /// Columns that the names of facts take.
 const NAME: usize = 10;
 
@@ -34,8 +38,26 @@ struct JobFacts {
     prompt: Option<String>,
     last: Option<Value>,
     session: Kept,
-    /// Only what is stored was read: no daemon runs anything.
-    is_past: bool,
+    /// Where nobody runs anything, and only what is stored was read.
+    alone: Option<NoDaemon>,
+    /// The options that say which daemon, as they were typed.
+    there: String,
+}
+
+/// No daemon runs.
+struct NoDaemon {
+    /// On which other machine.
+    host: Option<String>,
+}
+
+impl NoDaemon {
+    fn of(client: &Client) -> Option<Self> {
+        let host = match client.server() {
+            Server::Remote(remote) => Some(remote.target().to_string()),
+            Server::Daemon(_) | Server::OneShot(_) => None,
+        };
+        client.is_alone().then_some(Self { host })
+    }
 }
 
 pub(super) async fn job(client: &mut Client, job: JobId, json: bool) -> io::Result<Exit> {
@@ -84,7 +106,8 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
         prompt,
         last,
         session,
-        is_past: matches!(client.server(), Server::OneShot(_)),
+        alone: NoDaemon::of(client),
+        there: typed::which_daemon(),
     }))
 }
 
@@ -95,12 +118,22 @@ struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Each line of the value stands below the first.
     fn add(&mut self, name: &str, value: &str) {
-        let line = format!("{name:<NAME$}{}", safe(value));
+        let value = safe(value);
+        let mut lines = value.lines();
+        self.row(name, lines.next().unwrap_or_default());
+        for line in lines {
+            self.row("", line);
+        }
+    }
+
+    fn row(&mut self, name: &str, value: &str) {
+        let line = format!("{name:<NAME$}{value}");
         let line = wrapped(&line, &" ".repeat(NAME), self.style);
         let bold = self.style.paint(Tone::Faint, name);
         let rest = line.strip_prefix(name).unwrap_or(&line);
-        let _infallible = writeln!(self.text, "{bold}{rest}");
+        let _infallible = writeln!(self.text, "{bold}{}", rest.trim_end());
     }
 
     fn when(&mut self, name: &str, time: &str, now: i64) {
@@ -108,10 +141,23 @@ impl Facts<'_> {
         self.add(name, &format!("{}, {short} UTC", relative(time, now)));
     }
 
+    /// A text with its lines; of a long one as much as fits, and the command that shows all.
+    fn whole(&mut self, name: &str, text: &str, shows_all: &str) {
+        let text = text.trim_end();
+        let within = &text[..text.floor_char_boundary(BYTES_OF_PROMPT)];
+        let mut lines = within.lines();
+        let shown: Vec<&str> = lines.by_ref().take(LINES_OF_PROMPT).collect();
+        self.add(name, &shown.join("\n"));
+        if within.len() < text.len() || lines.next().is_some() {
+            let ellipsis = self.style.ellipsis();
+            self.add("", &format!("{ellipsis} (`{shows_all}` shows all of it)"));
+        }
+    }
+
     /// The first lines of a text.
     fn beginning(&mut self, name: &str, text: &str) {
         let mut lines = text.trim().lines();
-        for (number, line) in lines.by_ref().take(LINES).enumerate() {
+        for (number, line) in lines.by_ref().take(LINES_OF_ANSWER).enumerate() {
             let name = if number == 0 { name } else { "" };
             self.add(name, &render::preview_in(line, self.style));
         }
@@ -125,13 +171,43 @@ impl Facts<'_> {
     }
 }
 
+impl Facts<'_> {
+    /// What can be done next.
+    fn goes_on(&mut self, facts: &JobFacts) {
+        let JobFacts {
+            row,
+            session,
+            alone,
+            there,
+            ..
+        } = facts;
+        let Some(alone) = alone.as_ref().filter(|_| row.finished_at.is_none()) else {
+            for go_on in go_on(row, *session, &format!("agentctl{there}")) {
+                self.add("go on", &go_on);
+            }
+            return;
+        };
+        let (place, start) = match &alone.host {
+            Some(host) => (
+                format!("runs on `{host}`"),
+                format!("ssh {host} agentctl start"),
+            ),
+            None => ("is there".to_owned(), "agentctl start".to_owned()),
+        };
+        let next = "the next one runs it, or says that it was interrupted";
+        self.add("note", &format!("no daemon {place} for it: {next}"));
+        self.add("go on", &start);
+    }
+}
+
 fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     let JobFacts {
         row,
         prompt,
         last,
         session,
-        is_past,
+        there,
+        ..
     } = facts;
     let field = |name: &str| last.as_ref().and_then(|last| last.get(name));
     let word = |name: &str| field(name).and_then(Value::as_str);
@@ -146,7 +222,8 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         None => format!("{job} {state}\n"),
     };
     let mut shown = Facts { text, style };
-    shown.beginning("prompt", prompt.as_ref().unwrap_or(&row.preview));
+    let all = format!("agentctl{there} history --job {} --full", row.job);
+    shown.whole("prompt", prompt.as_ref().unwrap_or(&row.preview), &all);
     let model = match (word("provider"), word("model")) {
         (Some(provider), Some(model)) => format!(" ({provider}/{model})"),
         (None, Some(model)) => format!(" ({model})"),
@@ -195,46 +272,37 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     if let Some(answer) = word("text").filter(|text| !text.trim().is_empty()) {
         shown.beginning("answer", answer);
     }
-    if *is_past && row.finished_at.is_none() {
-        let said =
-            "no daemon is there for it: the next one runs it, or says that it was interrupted";
-        shown.add("note", said);
-        shown.add("go on", "agentctl start");
-        return shown.text;
-    }
-    for go_on in go_on(row, *session) {
-        shown.add("go on", &go_on);
-    }
+    shown.goes_on(facts);
     shown.text
 }
 
 /// What somebody may want to do next.
-fn go_on(row: &JobRow, kept: Kept) -> Vec<String> {
+fn go_on(row: &JobRow, kept: Kept, agentctl: &str) -> Vec<String> {
     let (job, session) = (row.job, &row.session);
     match row.state {
         JobPhase::Completed if kept == Kept::Closed => vec![
-            format!("agentctl history {session} --job {job} --full"),
-            format!("agentctl retry {job}"),
+            format!("{agentctl} history {session} --job {job} --full"),
+            format!("{agentctl} retry {job}"),
         ],
         JobPhase::Queued => vec![
-            format!("agentctl attach {job}"),
-            format!("agentctl abort {job}"),
+            format!("{agentctl} attach {job}"),
+            format!("{agentctl} abort {job}"),
         ],
         JobPhase::Held => vec![
-            format!("agentctl sessions resume {session}"),
-            format!("agentctl abort {job}"),
+            format!("{agentctl} sessions resume {session}"),
+            format!("{agentctl} abort {job}"),
         ],
         JobPhase::Running => vec![
-            format!("agentctl attach {job}"),
-            format!("agentctl abort {job}"),
+            format!("{agentctl} attach {job}"),
+            format!("{agentctl} abort {job}"),
         ],
         JobPhase::Completed => vec![
-            format!("agentctl history {session} --job {job} --full"),
-            format!("agentctl send --session {session} TEXT"),
+            format!("{agentctl} history {session} --job {job} --full"),
+            format!("{agentctl} send --session {session} TEXT"),
         ],
         JobPhase::Cancelled | JobPhase::Failed | JobPhase::Interrupted => vec![
-            format!("agentctl history {session} --job {job} --full"),
-            format!("agentctl retry {job}"),
+            format!("{agentctl} history {session} --job {job} --full"),
+            format!("{agentctl} retry {job}"),
         ],
     }
 }
@@ -252,12 +320,13 @@ pub(super) async fn session(client: &mut Client, name: &str, json: bool) -> io::
     if json {
         output::out_json(&json!(row).to_string())?;
     } else {
-        output::out(&session_text(&row, now_ms(), &Style::of_stdout()))?;
+        let there = typed::which_daemon();
+        output::out(&session_text(&row, &there, now_ms(), &Style::of_stdout()))?;
     }
     Ok(Exit::Done)
 }
 
-fn session_text(row: &SessionRow, now: i64, style: &Style) -> String {
+fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> String {
     let (state, tone) = rows::session_state(row.state);
     let name = style.paint(Tone::Head, &safe(&row.session));
     let state = style.paint(tone, state);
@@ -280,12 +349,12 @@ fn session_text(row: &SessionRow, now: i64, style: &Style) -> String {
     }
     let session = &row.session;
     let next = match row.state {
-        SessionPhase::Closed => format!("agentctl history {session}"),
+        SessionPhase::Closed => format!("agentctl{there} history {session}"),
         SessionPhase::Idle
         | SessionPhase::Starting
         | SessionPhase::Working
         | SessionPhase::Waiting
-        | SessionPhase::Held => format!("agentctl send --session {session} TEXT"),
+        | SessionPhase::Held => format!("agentctl{there} send --session {session} TEXT"),
     };
     shown.add("go on", &next);
     shown.text
@@ -301,10 +370,11 @@ mod tests {
         let last = r#"{"type":"error","job":"j4","code":"timeout","error":"too\u001b long","provider":"a","model":"b","usage":{"input_tokens":5,"output_tokens":1},"cost":{"usd":0.5,"status":"actual"},"queued_ms":0,"duration_ms":61000,"tool_trace":[{}],"text":""}"#;
         let facts = JobFacts {
             row: serde_json::from_str(row).unwrap(),
-            prompt: Some("1\n2\n3\n4\n5\n6\n7".to_owned()),
+            prompt: Some("1\n  2\n\n4".to_owned()),
             last: Some(serde_json::from_str(last).unwrap()),
             session: Kept::Open,
-            is_past: false,
+            alone: None,
+            there: String::new(),
         };
         let now = agentd_protocol::request::unix_ms("2026-11-21T19:00:00Z").unwrap();
         assert_eq!(
@@ -312,11 +382,9 @@ mod tests {
             "\
 j4 failed (timeout) after 1 min 1 s
 prompt    1
-          2
-          3
+            2
+
           4
-          5
-          … (2 more lines)
 agent     pi (a/b)
 session   main
 accepted  1 min ago, 2026-11-21 18:58:00 UTC
@@ -332,11 +400,59 @@ go on     agentctl retry j4
     }
 
     #[test]
+    fn job_details_show_prompts_whole_or_say_how() {
+        let shown = |prompt: &str| {
+            let mut facts = Facts {
+                text: String::new(),
+                style: &Style::PLAIN,
+            };
+            facts.whole("prompt", prompt, "agentctl history --job j4 --full");
+            facts.text
+        };
+        let long = "word ".repeat(100);
+        assert_eq!(shown(&long), format!("prompt    {}\n", long.trim_end()));
+        let rest = "\n          … (`agentctl history --job j4 --full` shows all of it)\n";
+        let lines = "line\n".repeat(41);
+        assert_eq!(shown(&lines).lines().count(), 41);
+        assert!(shown(&lines).ends_with(rest), "{}", shown(&lines));
+        assert!(!shown(&"line\n".repeat(40)).contains("shows all"));
+        assert!(shown(&"ü".repeat(3000)).ends_with(rest));
+    }
+
+    #[test]
+    fn job_without_a_daemon_is_started_where_it_is() {
+        let row = r#"{"job":"j4","session":"main","agent":"pi","state":"queued","attempt":1,"preview":"fix","accepted_at":"2026-11-21T18:58:00.250Z"}"#;
+        for (host, note, start) in [
+            (None, "no daemon is there for it", "agentctl start"),
+            (
+                Some("me@mac"),
+                "no daemon runs on `me@mac` for it",
+                "ssh me@mac agentctl start",
+            ),
+        ] {
+            let facts = JobFacts {
+                row: serde_json::from_str(row).unwrap(),
+                prompt: None,
+                last: None,
+                session: Kept::Open,
+                alone: Some(NoDaemon {
+                    host: host.map(str::to_owned),
+                }),
+                there: String::new(),
+            };
+            let shown = job_text(&facts, 0, &Style::PLAIN);
+            assert!(shown.contains(note), "{shown}");
+            assert!(shown.ends_with(&format!("go on     {start}\n")), "{shown}");
+        }
+    }
+
+    #[test]
     fn job_details_leave_out_a_time_nobody_knows() {
         let row = r#"{"job":"j4","session":"main","agent":"pi","state":"interrupted","attempt":1,"preview":"fix","accepted_at":"2026-11-21T18:58:00.250Z","code":"interrupted"}"#;
         let last = r#"{"type":"error","job":"j4","code":"interrupted","error":"died","queued_ms":0,"duration_ms":0,"text":""}"#;
         let facts = |ms: u64, session| JobFacts {
-            is_past: false,
+            alone: None,
+            there: String::new(),
             row: serde_json::from_str(row).unwrap(),
             prompt: None,
             last: serde_json::from_str(

@@ -39,6 +39,8 @@ pub enum Exit {
     Timeout = 124,
     /// Ctrl-C.
     Interrupted = 130,
+    /// SIGTERM, while a turn of the daemon was shown, which goes on.
+    Terminated = 143,
 }
 
 impl From<Exit> for std::process::ExitCode {
@@ -245,7 +247,11 @@ mod tests {
             (None, Exit::Unreachable),
         ] {
             let error = "x".to_owned();
-            let failed = ClientError::OneShotFailed { error, exit: code };
+            let failed = ClientError::OneShotFailed {
+                error,
+                exit: code,
+                told: false,
+            };
             assert_eq!(of_client_error(&failed), exit, "{code:?}");
         }
     }

@@ -69,7 +69,7 @@ async fn show(client: &mut Client, args: &HistoryArgs, meant: Meant) -> io::Resu
             Err(error) => return Ok(ask::tell(&error)),
         },
     };
-    let mut pages = HistoryPages::new(&session, args.job);
+    let mut pages = HistoryPages::of(&session, args.job);
     if args.full {
         pages = pages.with_events();
     }

@@ -2,7 +2,6 @@
 //!
 //! Owns the sentences and how somebody asks again. Must not know how a turn is run (`turn`).
 
-use std::borrow::Cow;
 use std::io;
 
 use agentd_protocol::line::{ErrorLine, Stop};
@@ -10,7 +9,9 @@ use agentd_protocol::request::Send;
 use agentd_protocol::{Code, JobId, Line};
 
 use super::exit::{self, Exit};
+use super::stop_signal::StopSignal;
 use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
+use super::typed::{daemon_of, quoted, words};
 use super::{output, wording};
 use agentd_client::client::ClientError;
 use agentd_client::wire::Received;
@@ -28,7 +29,8 @@ pub(super) fn ends(exit: Exit, error: &str, hint: Option<&str>) -> Exit {
 /// The exit code of an outcome; says on standard error what went wrong.
 pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
     match outcome {
-        TurnOutcome::Left => Exit::Interrupted,
+        TurnOutcome::Left(StopSignal::Interrupt) => Exit::Interrupted,
+        TurnOutcome::Left(StopSignal::Terminate) => Exit::Terminated,
         TurnOutcome::Waited(job) => {
             let what = job.map_or_else(|| "the turn".to_owned(), |job| job.to_string());
             output::note(&format!("no longer waiting; {what} goes on by itself"));
@@ -170,6 +172,10 @@ impl Again<'_> {
 /// A failed conversation on standard error.
 pub(super) fn tell_client_error(error: &ClientError) {
     let hint = match error {
+        // It has said itself what is wrong: there is one error, and what it means for us.
+        ClientError::OneShotFailed {
+            error, told: true, ..
+        } => return output::note(error),
         ClientError::Unreachable { hint, .. } => hint.as_deref(),
         ClientError::Draining => Some("try again when it runs again, or allow the fallback"),
         ClientError::NotWritten(_) => Some("put what is long into a file, and name the file"),
@@ -190,14 +196,6 @@ pub(super) fn retry_hint(
         "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
         retry_command(&words(), commands, option, key, session)
     )
-}
-
-/// This command, as it was typed.
-fn words() -> Vec<String> {
-    let words = std::env::args_os();
-    words
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
 }
 
 /// How somebody gets the answer of a job that goes on.
@@ -235,32 +233,6 @@ fn interrupted_hint(words: &[String], job: JobId, is_whole: bool) -> String {
     format!("it is {job}: {again}`agentctl{there} history --job {job} --full` shows what it did")
 }
 
-/// The options of this command that say which daemon, to stand behind `agentctl`.
-pub(super) fn which_daemon() -> String {
-    daemon_of(&words())
-}
-
-/// The options that say which daemon, as they were typed.
-fn daemon_of(words: &[String]) -> String {
-    let mut there = String::new();
-    let mut words = words.iter().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            // What follows is said to the agent.
-            "--" => break,
-            "--socket" | "--host" => {
-                let value = words.next().map(|value| quoted(value)).unwrap_or_default();
-                there.push_str(&format!(" {word} {value}"));
-            }
-            word if word.starts_with("--socket=") || word.starts_with("--host=") => {
-                there.push_str(&format!(" {}", quoted(word)));
-            }
-            _ => {}
-        }
-    }
-    there
-}
-
 /// The same command with its key. The last session may be another one by then.
 fn retry_command(
     words: &[String],
@@ -287,12 +259,6 @@ fn retry_command(
         }
     }
     command.join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let word = output::safe(word);
-    // No argument holds what can't be quoted, which is NUL.
-    shlex::try_quote(&word).map_or_else(|_| word.to_string(), Cow::into_owned)
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
 use super::turn_text::{Shown, TurnText};
-use super::{choose, compose, config_check, first_use, last, output, render};
-use agentd_client::client::{Attended, Client, Server};
+use super::{ask, choose, compose, config_check, first_use, last, output, render};
+use agentd_client::client::{Attended, Client, ClientError, START_IT, Server};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
@@ -128,6 +128,12 @@ impl OwnTurn<'_> {
                     }
                     turn::run_within(client, &send, &mut view(&send), asker.take(), self.wait)
                         .await?
+                }
+                // Who wants no run without a daemon needs one.
+                Err(error @ ClientError::Unreachable { .. })
+                    if self.fallback == Fallback::Forbidden =>
+                {
+                    return Ok(ask::tell_unconnected(&error, self.socket, START_IT).await);
                 }
                 Err(error) => turn::TurnOutcome::Failed(error, None),
             };

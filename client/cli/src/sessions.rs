@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use agentd_protocol::Line;
 use agentd_protocol::request::unix_ms;
-use agentd_protocol::rows::SessionPhase;
+use agentd_protocol::rows::{SessionPhase, SessionRow};
 use agentd_protocol::work::{
     Compact, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
 };
 
 use super::args::{
-    CloseSessionsArgs, CompactArgs, ModelArgs, NewSessionArgs, SearchArgs, SessionsArgs,
-    SessionsCommand,
+    CloseSessionsArgs, CompactArgs, ListSessionsArgs, ModelArgs, NewSessionArgs, SearchArgs,
+    SessionsArgs, SessionsCommand,
 };
 use super::busy::Busy;
 use super::exit::Exit;
@@ -32,13 +32,8 @@ const NAMED: usize = 5;
 
 pub(super) async fn sessions(args: SessionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     match args.command {
-        None => {
-            let reading = ask::past(socket, args.past).await;
-            let mut client = reading?;
-            let exit = list(&mut client, &args).await;
-            client.close().await;
-            exit
-        }
+        None => list(&args.list, socket).await,
+        Some(SessionsCommand::List(args)) => list(&args, socket).await,
         Some(SessionsCommand::Show(args)) => {
             let mut client = ask::past(socket, args.past).await?;
             let exit = details::session(&mut client, &args.session.name(), args.json).await;
@@ -92,17 +87,45 @@ async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exi
             })
         }
         // These read what is stored.
-        SessionsCommand::Show(_) | SessionsCommand::Search(_) => Ok(Exit::Done),
+        SessionsCommand::List(_) | SessionsCommand::Show(_) | SessionsCommand::Search(_) => {
+            Ok(Exit::Done)
+        }
     }
 }
 
-/// Those used last first.
-async fn list(client: &mut Client, args: &SessionsArgs) -> io::Result<Exit> {
-    let mut found = client
-        .session_list()
-        .await
-        .map_err(|error| ask::tell(&error))?;
-    found.retain(|row| args.agent.as_ref().is_none_or(|agent| row.agent == *agent));
+/// Lists them.
+async fn list(args: &ListSessionsArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let mut client = ask::past(socket, args.past).await?;
+    let found = listed(&mut client, args).await;
+    client.close().await;
+    show_list(found.map_err(|error| ask::tell(&error))?, args)
+}
+
+async fn listed(
+    client: &mut Client,
+    args: &ListSessionsArgs,
+) -> Result<Vec<SessionRow>, RequestError> {
+    let mut pages = SessionPages::of(SessionList {
+        agent: args.agent.clone(),
+        closed: args.closed,
+        ..SessionList::default()
+    });
+    let mut found = Vec::new();
+    while let Some(page) = pages.next(client).await? {
+        found.extend(page.value);
+    }
+    // A daemon of before lists all that are open, whatever is asked.
+    let is_wanted = |row: &SessionRow| (row.state == SessionPhase::Closed) == args.closed;
+    if !found.iter().all(is_wanted) {
+        output::note("the daemon is of an earlier version, and can't list closed sessions");
+    }
+    found.retain(|row| {
+        is_wanted(row) && args.agent.as_ref().is_none_or(|agent| row.agent == *agent)
+    });
+    Ok(found)
+}
+
+fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<Exit> {
     // In the same second the one that was made last was used last, mostly.
     found.reverse();
     found.sort_by_cached_key(|row| std::cmp::Reverse(unix_ms(&row.last_active_at)));
@@ -122,7 +145,10 @@ async fn list(client: &mut Client, args: &SessionsArgs) -> io::Result<Exit> {
         return Ok(Exit::Done);
     }
     if found.is_empty() {
-        output::out_line("no sessions")?;
+        output::out_line(match args.closed {
+            true => "no closed sessions",
+            false => "no sessions",
+        })?;
     } else {
         let style = Style::of_stdout();
         output::out(&rows::sessions(&found, value::now_ms(), &style))?;

@@ -11,12 +11,12 @@ use agentd_protocol::line::{StatusAnswer, Stop};
 use agentd_protocol::request::{Abort, Retry, Send, Subscribe};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{Code, JobId, Line};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::stop_signal::{StopSignal, StopSignals};
 use super::terminal::Asker;
 use super::waiting::Waiting;
-use super::{output, whole};
+use super::{output, typed, whole};
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Attended, Client, ClientError, Options, Server};
 use agentd_client::connection::LostError;
@@ -74,8 +74,8 @@ enum Asked<'a> {
 pub(super) enum TurnOutcome {
     /// With its final line.
     Final(Box<Received>, Interrupted),
-    /// Asked twice to end: we left, the turn may still be ending.
-    Left,
+    /// We left by a signal; the turn goes on, or may still be ending.
+    Left(StopSignal),
     /// It goes on, and nobody waits for it any longer; its number is, once it was accepted.
     Waited(Option<JobId>),
     /// Nobody could take it, or its end isn't known; its number is, once it was accepted.
@@ -196,7 +196,7 @@ async fn shown(
     asker: Option<Asker>,
     wait: Option<Duration>,
 ) -> io::Result<TurnOutcome> {
-    let stops = Stops::hear(&client)?;
+    let stops = StopSignals::hear()?;
     let begun = Instant::now();
     let mut running = Running {
         client,
@@ -246,7 +246,7 @@ struct Running<'a, V> {
     asked: Asked<'a>,
     view: &'a mut V,
     asker: Option<Asker>,
-    stops: Stops,
+    stops: StopSignals,
     abort: Interrupted,
     begun: Instant,
     /// Then it goes on without us, once it is accepted.
@@ -265,15 +265,14 @@ impl<V: View> Running<'_, V> {
         loop {
             let alone_before = self.client.is_alone();
             let (id, first) = match self.first(lost).await {
-                Ok(Some(first)) => first,
-                Ok(None) => return Ok(TurnOutcome::Left),
+                Ok(Ok(first)) => first,
+                Ok(Err(signal)) => return Ok(TurnOutcome::Left(signal)),
                 Err(error) => return Ok(TurnOutcome::Failed(error, self.accepted())),
             };
             // A daemon that was stopping may have been followed by a run without one, and whoever
             // reads has to know that.
             if !alone_before {
                 tell_fallback(&self.client);
-                self.stops.hear_more(&self.client)?;
             }
             match self.lines(id, first).await? {
                 ConversationEnd::Over(outcome) => return Ok(outcome),
@@ -293,12 +292,12 @@ impl<V: View> Running<'_, V> {
         }
     }
 
-    /// The send's first line, or nothing when somebody asked twice to leave. After a loss it is
-    /// asked for again.
+    /// The send's first line, or the signal by which we leave. After a loss it is asked for again.
     async fn first(
         &mut self,
         lost: Option<LostError>,
-    ) -> Result<Option<(u64, Received)>, ClientError> {
+    ) -> Result<Result<(u64, Received), StopSignal>, ClientError> {
+        let goes_on = self.goes_on_without_us();
         let (client, asked) = (&mut self.client, self.asked);
         let sending = async {
             match (asked, lost) {
@@ -310,11 +309,10 @@ impl<V: View> Running<'_, V> {
         tokio::pin!(sending);
         loop {
             tokio::select! {
-                first = &mut sending => return first.map(Some),
-                () = self.stops.asked() => {
-                    let again = std::mem::replace(&mut self.abort, Interrupted::Yes);
-                    if again == Interrupted::Yes || matches!(asked, Asked::Job(_)) {
-                        return Ok(None);
+                first = &mut sending => return first.map(Ok),
+                signal = self.stops.next() => {
+                    if leaves(signal, goes_on, asked, &mut self.abort) {
+                        return Ok(Err(signal));
                     }
                     self.view.cancelling();
                 }
@@ -372,7 +370,9 @@ impl<V: View> Running<'_, V> {
             received = match self.next().await? {
                 NextLine::Line(next) => *next,
                 NextLine::Lost(lost) => return Ok(ConversationEnd::Lost(lost)),
-                NextLine::Left => return Ok(ConversationEnd::Over(TurnOutcome::Left)),
+                NextLine::Left(signal) => {
+                    return Ok(ConversationEnd::Over(TurnOutcome::Left(signal)));
+                }
                 NextLine::Waited => {
                     return Ok(ConversationEnd::Over(TurnOutcome::Waited(self.job)));
                 }
@@ -388,10 +388,10 @@ impl<V: View> Running<'_, V> {
                     Err(lost) => NextLine::Lost(lost),
                 }),
                 () = over(self.until) => return Ok(NextLine::Waited),
-                () = self.stops.asked() => {
-                    let again = std::mem::replace(&mut self.abort, Interrupted::Yes);
-                    if again == Interrupted::Yes || matches!(self.asked, Asked::Job(_)) {
-                        return Ok(NextLine::Left);
+                signal = self.stops.next() => {
+                    let goes_on = self.goes_on_without_us();
+                    if leaves(signal, goes_on, self.asked, &mut self.abort) {
+                        return Ok(NextLine::Left(signal));
                     }
                     ask_abort(&mut self.client, self.job).await;
                     self.view.cancelling();
@@ -410,6 +410,14 @@ impl<V: View> Running<'_, V> {
                     }
                 },
             }
+        }
+    }
+
+    /// A daemon ends a turn; a run without one is there for us alone, and ends with us.
+    fn goes_on_without_us(&self) -> GoesOn {
+        match self.client.is_alone() {
+            true => GoesOn::No,
+            false => GoesOn::Yes,
         }
     }
 
@@ -440,12 +448,13 @@ impl<V: View> Running<'_, V> {
     fn tell_interrupt(&mut self, outcome: &TurnOutcome) {
         let name = self.name();
         let told = match (self.asked, outcome) {
-            (Asked::Job(job), TurnOutcome::Left) => format!(
-                "left; {job} goes on: `agentctl attach {job}` shows it again, `agentctl abort {job}` ends it"
-            ),
-            (Asked::Send(_), TurnOutcome::Left) => match self.job {
-                Some(job) => format!("left; {job} was asked to end, and may still be ending"),
-                None => "left before it was accepted, or as it was".to_owned(),
+            (Asked::Job(job), TurnOutcome::Left(_)) => left(job),
+            (Asked::Send(_), TurnOutcome::Left(_)) => match (self.job, self.abort) {
+                (Some(job), Interrupted::Yes) => {
+                    format!("left; {job} was asked to end, and may still be ending")
+                }
+                (Some(job), Interrupted::No) => left(job),
+                (None, _) => "left before it was accepted, or as it was".to_owned(),
             },
             (Asked::Send(_), TurnOutcome::Final(received, Interrupted::Yes)) => {
                 match &received.line {
@@ -462,6 +471,34 @@ impl<V: View> Running<'_, V> {
         };
         self.view.note(&told);
     }
+}
+
+/// Does a turn go on when whoever shows it leaves?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GoesOn {
+    /// In its daemon.
+    Yes,
+    /// No.
+    No,
+}
+
+/// Does a signal end our looking on? Else it is a wish that the turn ends.
+fn leaves(signal: StopSignal, goes_on: GoesOn, asked: Asked<'_>, abort: &mut Interrupted) -> bool {
+    // Whoever ends this program doesn't speak of the turn.
+    if (signal, goes_on) == (StopSignal::Terminate, GoesOn::Yes) {
+        return true;
+    }
+    let again = std::mem::replace(abort, Interrupted::Yes);
+    again == Interrupted::Yes || matches!(asked, Asked::Job(_))
+}
+
+/// A turn that goes on without us, and what can be done about it.
+fn left(job: JobId) -> String {
+    let there = typed::which_daemon();
+    format!(
+        "left; {job} goes on: `agentctl{there} attach {job}` shows it again, \
+         `agentctl{there} abort {job}` ends it"
+    )
 }
 
 /// The first line about a job that was sent before, from its beginning.
@@ -511,7 +548,7 @@ enum ConversationEnd {
 enum NextLine {
     Line(Box<Received>),
     Lost(LostError),
-    Left,
+    Left(StopSignal),
     /// It was waited for long enough.
     Waited,
 }
@@ -520,49 +557,6 @@ fn ticks(begun: Instant) -> Interval {
     let mut ticks = interval_at(begun + SPINNER_AFTER, SPINNER_STEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
-}
-
-/// The signals that ask for the turn's end. With a daemon the turn goes on without us, and only
-/// Ctrl-C is a wish to end it; a turn that runs for us alone ends with us.
-struct Stops {
-    ctrl_c: Signal,
-    terminate: Option<Signal>,
-}
-
-impl Stops {
-    fn hear(client: &Client) -> io::Result<Self> {
-        let ctrl_c = signal(SignalKind::interrupt())?;
-        let terminate = None;
-        let mut stops = Self { ctrl_c, terminate };
-        stops.hear_more(client)?;
-        Ok(stops)
-    }
-
-    /// It may be ours alone by now.
-    fn hear_more(&mut self, client: &Client) -> io::Result<()> {
-        if client.fallback_reason().is_some() && self.terminate.is_none() {
-            self.terminate = Some(signal(SignalKind::terminate())?);
-        }
-        Ok(())
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            () = came(Some(&mut self.ctrl_c)) => {}
-            () = came(self.terminate.as_mut()) => {}
-        }
-    }
-}
-
-async fn came(signal: Option<&mut Signal>) {
-    let heard = match signal {
-        Some(signal) => signal.recv().await,
-        None => None,
-    };
-    if heard.is_none() {
-        // None can come, or none any more.
-        std::future::pending::<()>().await;
-    }
 }
 
 async fn ask_abort(client: &mut Client, job: Option<JobId>) {

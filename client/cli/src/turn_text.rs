@@ -183,6 +183,12 @@ impl View for TurnText {
         self.activity.line(line);
         if let Line::Accepted(accepted) = line {
             self.agent.clone_from(&accepted.agent);
+            if accepted.replayed {
+                let job = accepted.job;
+                self.note(&format!(
+                    "this is {job}, an earlier send with this key: nothing is run anew"
+                ));
+            }
         }
         if let Some(text) = render::side_note(line) {
             self.note(&text);

@@ -12,6 +12,7 @@ use agentd_base::duration;
 use agentd_protocol::JobId;
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::spoken;
+use jiff::Zoned;
 
 const DAY: u64 = 86_400;
 
@@ -55,6 +56,37 @@ pub(super) fn count(word: &str) -> Result<usize, String> {
 /// A time.
 pub(super) fn span(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("expected {}", duration::EXPECTED))
+}
+
+/// How long ago: a time, or since a day of this machine began.
+pub(super) fn since(text: &str) -> Result<Duration, String> {
+    let begun = match text {
+        "today" => begin_of(&Zoned::now(), Day::Today),
+        "yesterday" => begin_of(&Zoned::now(), Day::Yesterday),
+        _ => {
+            let expected = duration::EXPECTED;
+            let told = format!("expected {expected}, or `today` or `yesterday`");
+            return duration::parse(text).ok_or(told);
+        }
+    };
+    begun.map_err(|why| format!("what day it is can't be told: {why}"))
+}
+
+/// One whose beginning is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Day {
+    Today,
+    Yesterday,
+}
+
+/// How long ago it began; a day may have 23 hours, or 25.
+fn begin_of(now: &Zoned, day: Day) -> Result<Duration, jiff::Error> {
+    let date = match day {
+        Day::Today => now.date(),
+        Day::Yesterday => now.date().yesterday()?,
+    };
+    let begun = date.to_zoned(now.time_zone().clone())?;
+    Duration::try_from(now.duration_since(&begun))
 }
 
 /// The same, or `never`, which is no time at all.
@@ -235,6 +267,24 @@ mod tests {
         for bad in ["", "h", "2x", "-2h", "99999999999999999999d"] {
             assert!(span(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn since_a_day_is_since_its_midnight_here() {
+        // The clock went back by an hour in the night before.
+        let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let noon = jiff::civil::date(2026, 10, 25).at(12, 30, 0, 0);
+        let now = noon.to_zoned(zone).unwrap();
+        let minutes = |day| begin_of(&now, day).unwrap().as_secs() / 60;
+        assert_eq!(minutes(Day::Today), 13 * 60 + 30);
+        assert_eq!(minutes(Day::Yesterday), 37 * 60 + 30);
+        assert_eq!(since("2h"), Ok(Duration::from_secs(7_200)));
+        assert!(since("today").unwrap() <= Duration::from_secs(25 * 3_600));
+        assert!(
+            since("tomorrow")
+                .unwrap_err()
+                .ends_with("or `today` or `yesterday`")
+        );
     }
 
     #[test]

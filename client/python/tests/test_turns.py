@@ -138,8 +138,16 @@ class Turns(WithDaemon):
             session.run("chaos:say a")
             session.set_model("model-1", provider="chaos")
             self.assertEqual([row.default for row in session.models()], [False, True])
+        self.assertIsNone(models.note)
         with self.assertRaises(errors.UnknownAgentError):
             self.harness.models("nobody")
+
+    def test_an_agent_without_models_says_why(self) -> None:
+        config = self.dir / "config.toml"
+        config.write_text(config.read_text().replace('provider = "echo"', ""))
+        models = self.harness.models("timmy")
+        self.assertEqual(models, [])
+        self.assertIn("there is nobody to ask", models.note or "")
 
     def test_a_result_has_the_refusal_and_the_notes_of_its_turn(self) -> None:
         stream = self.harness.stream("a")

@@ -14,8 +14,8 @@ use crate::terms::{Terms, Unreadable};
 mod asked;
 
 pub use asked::{
-    BackupPlan, JobFilter, Keyed, Loaded, LogLine, Position, Query, SessionFilter, SessionOrder,
-    TextPiece,
+    BackupPlan, JobFilter, Keyed, Loaded, LogLine, Position, Query, SessionFilter, SessionLife,
+    SessionOrder, TextPiece,
 };
 
 /// Does somebody wait for a commit?

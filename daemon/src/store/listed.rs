@@ -7,14 +7,14 @@
 use std::time::{Duration, Instant};
 
 use agentd_core::rfc3339;
-use agentd_core::store::{Loaded, SessionFilter, SessionOrder};
+use agentd_core::store::{Loaded, SessionFilter, SessionLife, SessionOrder};
 use agentd_protocol::rows;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 
 use super::columns::{int, nat, shown};
 use super::lists::{Long, member, prefix, preview, session_read};
 
-/// Open sessions. What is unfinished is asked of its own small index: an accept writes nothing into
+/// Sessions. What is unfinished is asked of its own small index: an accept writes nothing into
 /// the row of its session.
 const SESSIONS: &str = "
     SELECT id, name, agent, cwd, model, turns, created_at,
@@ -94,7 +94,13 @@ fn chosen(filter: &SessionFilter) -> String {
         }
     };
     and(filter.name.is_some(), "id = ?2");
-    and(filter.name.is_none(), "instr(name, '#') = 0");
+    and(
+        filter.name.is_none(),
+        match filter.life {
+            SessionLife::Open => "instr(name, '#') = 0",
+            SessionLife::Closed => "instr(name, '#') > 0",
+        },
+    );
     and(filter.agent.is_some(), "agent = ?3");
     and(filter.cwd.is_some(), "(cwd = ?4 OR real_cwd = ?4)");
     and(

@@ -57,13 +57,9 @@ pub(crate) async fn answer(
     let stop = cancel.clone();
     let turn = async move {
         let line = Line { id: None, out };
-        if is_for_echo {
-            line.note(ECHO, echo::NOTE).await;
-            return echo::play(&prompt, &cancel, &line).await;
-        }
         let conversation = args.session.clone();
         let sent = SendRequest {
-            text: prompt,
+            text: prompt.clone(),
             attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
             selection,
@@ -72,6 +68,13 @@ pub(crate) async fn answer(
             job: None,
             messages: Messages::LeftOut,
         };
+        if is_for_echo {
+            line.note(ECHO, echo::NOTE).await;
+            agent
+                .play_echo(&prompt, &sent, None, &cancel, &line, &|_| {})
+                .await;
+            return agent.store.tidy().await;
+        }
         // Standard output may be a file all the same: a question goes to standard error.
         let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let asker: Arc<dyn Asker> = if terminal {
@@ -197,7 +200,12 @@ fn show(said: &OutgoingLine) -> std::io::Result<()> {
 struct Terminal;
 
 impl Asker for Terminal {
-    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
+    fn approve<'a>(
+        &'a self,
+        _call: Option<&'a str>,
+        title: &'a str,
+        detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         let size = Size::of_terminal();
         let rows = question::rows(detail, size.columns);
         let title = output::safe_line(title);

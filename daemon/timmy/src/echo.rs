@@ -2,9 +2,10 @@
 //!
 //! Owns the script's syntax and how it is played. Must not know standard input or sessions.
 //!
-//! Words are said one by one, and behind them what was attached. `[[tool]]` and `[[tool NAME]]` play a tool call that touches
-//! nothing, `[[sleep MS]]` waits, `[[error=CODE]]` ends the turn as a failure. Anything else in
-//! brackets is said as it stands.
+//! Words are said one by one with the white space around them, and behind them what was attached.
+//! `[[tool]]` and `[[tool NAME]]` play a tool call that touches nothing, `[[sleep MS]]` waits,
+//! `[[error=CODE]]` ends the turn as a failure; what is before and behind one of them is a space
+//! apart. Anything else in brackets is said as it stands.
 
 use std::time::Duration;
 
@@ -12,12 +13,16 @@ use agentd_protocol::Code;
 use agentd_protocol::attachment::Attachment;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::models::ModelRow;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::ECHO;
 use crate::line::Line;
 
+/// What it is called in what is kept and told.
+pub(crate) const PROVIDER: &str = ECHO;
+/// Its only model.
+pub(crate) const MODEL: &str = "scripted";
 /// Said once in each session.
 pub(crate) const NOTE: &str = "echo provider: no model was used";
 /// Longest `[[sleep]]`: a turn's own default deadline.
@@ -58,7 +63,7 @@ pub(crate) fn row() -> ModelRow {
         label: Some("says the prompt back, without any model".to_owned()),
         input: Some(vec!["text".to_owned()]),
         default: true,
-        ..ModelRow::named("scripted")
+        ..ModelRow::named(MODEL)
     }
 }
 
@@ -76,23 +81,40 @@ pub(crate) fn attached(attachments: &[Attachment]) -> String {
 
 fn script(prompt: &str) -> Vec<EchoStep<'_>> {
     let mut steps = Vec::new();
-    let mut rest = prompt;
-    while let Some((before, from)) = rest.split_once("[[") {
-        let Some((inside, after)) = from.split_once("]]") else {
+    // What is said next begins here, and is looked at from there on.
+    let (mut begun, mut at) = (0, 0);
+    while let Some(before) = prompt[at..].find("[[") {
+        let open = at + before;
+        let inside = open + "[[".len();
+        let Some(length) = prompt[inside..].find("]]") else {
             break;
         };
-        let Some(step) = directive(inside) else {
-            let taken = rest.len() - after.len();
-            steps.extend(rest[..taken].split_whitespace().map(EchoStep::Say));
-            rest = after;
-            continue;
-        };
-        steps.extend(before.split_whitespace().map(EchoStep::Say));
-        steps.push(step);
-        rest = after;
+        at = inside + length + "]]".len();
+        if let Some(step) = directive(&prompt[inside..inside + length]) {
+            say(&mut steps, prompt[begun..open].trim_end());
+            steps.push(step);
+            let behind = &prompt[at..];
+            begun = at + behind.len() - behind.trim_start().len();
+        }
     }
-    steps.extend(rest.split_whitespace().map(EchoStep::Say));
+    say(&mut steps, &prompt[begun..]);
     steps
+}
+
+/// Each word with the white space before it; the last one has what is behind it, too.
+fn say<'a>(steps: &mut Vec<EchoStep<'a>>, text: &'a str) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let word = rest.len() - rest.trim_start().len();
+        let end = rest[word..].find(char::is_whitespace);
+        let end = end.map_or(rest.len(), |length| word + length);
+        let end = match rest[end..].trim_start().is_empty() {
+            true => rest.len(),
+            false => end,
+        };
+        steps.push(EchoStep::Say(&rest[..end]));
+        rest = &rest[end..];
+    }
 }
 
 fn directive(inside: &str) -> Option<EchoStep<'_>> {
@@ -112,51 +134,78 @@ fn directive(inside: &str) -> Option<EchoStep<'_>> {
     words.next().is_none().then_some(step)
 }
 
-/// Plays a prompt to its final line; a cancelled one ends early with the text so far.
-pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) {
+/// What was played, but for its final line.
+pub(crate) struct Played {
+    kind: &'static str,
+    fields: Value,
+}
+
+impl Played {
+    fn new(kind: &'static str, mut fields: Value, text: String) -> Self {
+        fields["text"] = json!(text);
+        fields["provider"] = json!(PROVIDER);
+        fields["model"] = json!(MODEL);
+        fields["cost"] = json!({"usd": 0.0, "status": "actual"});
+        fields["api_calls"] = json!([]);
+        Self { kind, fields }
+    }
+
+    /// All that was said.
+    pub(crate) fn text(&self) -> &str {
+        self.fields["text"].as_str().unwrap_or_default()
+    }
+
+    /// Says how it ended.
+    pub(crate) async fn say(self, line: &Line) {
+        line.say(self.kind, self.fields).await;
+    }
+}
+
+/// Plays a prompt up to its final line; a cancelled one ends early with the text so far.
+pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) -> Played {
     let mut text = String::new();
     let mut calls = 0_u32;
+    let mut apart = "";
     line.say("message_start", json!({"message": 0, "role": "assistant"}))
         .await;
     for step in script(prompt) {
         let pause = match step {
             EchoStep::Say(word) => {
-                let space = if text.is_empty() { "" } else { " " };
+                let space = if text.is_empty() { "" } else { apart };
                 let delta = format!("{space}{word}");
                 let fields =
                     json!({"message": 0, "offset": text.len(), "text": delta, "native": true});
                 line.say("message_delta", fields).await;
                 text.push_str(&delta);
+                apart = "";
                 Duration::ZERO
             }
             EchoStep::Tool(name) => {
                 calls += 1;
+                apart = " ";
                 tool(line, calls, name).await;
                 Duration::ZERO
             }
-            EchoStep::Sleep(time) => time,
+            EchoStep::Sleep(time) => {
+                apart = " ";
+                time
+            }
             EchoStep::Fail(code) => {
                 let error = format!("the prompt asked for the error `{code}`");
-                let fields = json!({"code": code, "error": error, "retryable": code.retryable(), "text": text});
-                line.say("error", ending(fields)).await;
-                return;
+                let fields = json!({"code": code, "error": error, "retryable": code.retryable()});
+                return Played::new("error", fields, text);
             }
         };
         // A pause of nothing still lets an abort through.
         tokio::select! {
             biased;
             () = cancel.cancelled() => {
-                line.say("message_end", ending(json!({"text": text, "stop": "cancelled"}))).await;
-                return;
+                return Played::new("message_end", json!({"stop": "cancelled"}), text);
             }
             () = pause_for(pause) => {}
         }
     }
-    line.say(
-        "message_end",
-        ending(json!({"text": text, "stop": "end_turn"})),
-    )
-    .await;
+    Played::new("message_end", json!({"stop": "end_turn"}), text)
 }
 
 async fn pause_for(time: Duration) {
@@ -175,15 +224,6 @@ async fn tool(line: &Line, number: u32, name: &str) {
     line.say("tool_end", end).await;
 }
 
-/// What both kinds of final line say of the model.
-fn ending(mut fields: serde_json::Value) -> serde_json::Value {
-    fields["provider"] = json!("echo");
-    fields["model"] = json!("scripted");
-    fields["cost"] = json!({"usd": 0.0, "status": "actual"});
-    fields["api_calls"] = json!([]);
-    fields
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,8 +233,21 @@ mod tests {
         let ms = Duration::from_millis;
         for (prompt, expected) in [
             (
-                "a  b\nc",
-                vec![EchoStep::Say("a"), EchoStep::Say("b"), EchoStep::Say("c")],
+                " a  b\n\nc \n",
+                vec![
+                    EchoStep::Say(" a"),
+                    EchoStep::Say("  b"),
+                    EchoStep::Say("\n\nc \n"),
+                ],
+            ),
+            (" \n", vec![EchoStep::Say(" \n")]),
+            (
+                "a \n[[tool]]\n b ",
+                vec![
+                    EchoStep::Say("a"),
+                    EchoStep::Tool("echo"),
+                    EchoStep::Say("b "),
+                ],
             ),
             (
                 "a[[tool]]b",
@@ -220,16 +273,16 @@ mod tests {
                 "x [[what]] y",
                 vec![
                     EchoStep::Say("x"),
-                    EchoStep::Say("[[what]]"),
-                    EchoStep::Say("y"),
+                    EchoStep::Say(" [[what]]"),
+                    EchoStep::Say(" y"),
                 ],
             ),
             (
                 "[[sleep x]] [[",
                 vec![
                     EchoStep::Say("[[sleep"),
-                    EchoStep::Say("x]]"),
-                    EchoStep::Say("[["),
+                    EchoStep::Say(" x]]"),
+                    EchoStep::Say(" [["),
                 ],
             ),
             ("[[]]", vec![EchoStep::Say("[[]]")]),

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::offered::Offered;
 use crate::line::{Line, OutgoingLine};
-use crate::send::{Agent, ModelSelection, TurnControl, died};
+use crate::send::{Agent, Conversation, ModelSelection, TurnControl, died};
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, PendingSteer, Unwelcome};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
@@ -40,7 +40,8 @@ const CONCURRENT_SENDS: usize = 64;
 const SESSIONS: usize = 1024;
 /// What is said where no model can be asked at all.
 const NO_MODELS: &str = "there is nobody to ask: no provider has a key, and no server of models \
-                         answers here; `agentctl provider add NAME` stores a key";
+                         answers here; `agentctl provider add NAME` stores a key, and `agentctl \
+                         models list` says which models there would be";
 /// Bytes read at once.
 const PORTION: usize = 16 * 1024;
 
@@ -59,8 +60,8 @@ struct Remembered {
     /// Has the echo provider said that it is one?
     echoed: bool,
     native: Option<String>,
-    /// The models of its last turn.
-    selection: ModelSelection,
+    /// The models of its last turn; none while only echo had one.
+    selection: Option<ModelSelection>,
 }
 
 type Sessions = Arc<Mutex<BTreeMap<String, Remembered>>>;
@@ -307,7 +308,11 @@ impl Service {
     fn start(&mut self, id: Option<Id>, send: Send, body: &str) -> Result<(), Rejected> {
         let echoes = request::is_for_echo(&self.default, &send)?;
         // What can't be played is refused before it takes anybody's place.
-        let sent = request::sent(&self.default, &send, body)?;
+        let mut sent = request::sent(&self.default, &send, body)?;
+        if echoes && send.session.is_none() && sent.conversation == Conversation::New {
+            // Nobody could come back to it.
+            sent.conversation = Conversation::Passing;
+        }
         self.admit(id.as_ref())?;
         let cancel = CancellationToken::new();
         let inbox = (!echoes).then(Arc::<Inbox>::default);
@@ -326,12 +331,21 @@ impl Service {
             let first = remember(&self.sessions, &session, |known| {
                 !std::mem::replace(&mut known.echoed, true)
             });
+            let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
             self.running.spawn(async move {
                 if first {
                     line.note(ECHO, echo::NOTE).await;
                 }
-                let text = format!("{}{}", send.text, echo::attached(&send.attachments));
-                echo::play(&text, &cancel, &line).await;
+                let script = format!("{}{}", send.text, echo::attached(&send.attachments));
+                let opened = |native: &str| {
+                    remember(&sessions, &session, |known| {
+                        known.native = Some(native.to_owned());
+                    });
+                };
+                let known = remember(&sessions, &session, |known| known.native.clone());
+                agent
+                    .play_echo(&script, &sent, known.as_deref(), &cancel, &line, &opened)
+                    .await;
                 number
             });
             return Ok(());
@@ -350,7 +364,7 @@ impl Service {
             let opened = |native: &str| {
                 remember(&sessions, &session, |known| {
                     known.native = Some(native.to_owned());
-                    known.selection = selection.clone();
+                    known.selection = Some(selection.clone());
                 });
             };
             let control = TurnControl {
@@ -421,15 +435,15 @@ impl Service {
         Ok(())
     }
 
-    /// Shortens what is remembered of a session that had a turn here.
+    /// Shortens what is remembered of a session that had a turn here; only a model can.
     fn compact(&mut self, id: Option<Id>, compact: Compact) -> Result<(), Rejected> {
         self.admit(id.as_ref())?;
         let session = compact.session.unwrap_or_default();
         let known = lock(&self.sessions).get(&session).cloned();
         let Some((native, selection)) =
-            known.and_then(|known| Some((known.native?, known.selection)))
+            known.and_then(|known| Some((known.native?, known.selection?)))
         else {
-            let error = "the session has had no turn in this process";
+            let error = "no model has had a turn of the session in this process";
             return Err(Rejected::new(Code::SessionIdle, error));
         };
         let cancel = CancellationToken::new();

@@ -3,6 +3,8 @@
 //! Owns how a session is opened, continued or begun for a turn. Must not know standard input, nor
 //! how models, tools and settings are found: [`AgentEnv`] does.
 
+mod echoed;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -263,7 +265,9 @@ impl Agent {
     ) -> Result<String, Rejected> {
         let plan = self.env.plan(selection).await?.plan;
         let opened = self.store.open(Which::Native(native)).await;
-        let mut session = opened.map_err(|why| unkept(&why))?.ok_or_else(lost)?;
+        let Some(mut session) = opened.map_err(|why| unkept(&why))? else {
+            return Err(lost(control.line).await);
+        };
         let tools = Toolbox::new(Vec::new());
         let spill = self.spill(session.native());
         let context = TurnContext {
@@ -318,6 +322,12 @@ impl Agent {
             let found = self.store.open(which).await.map_err(|why| unkept(&why))?;
             if let Some(mut session) = found {
                 session.native().into_iter().for_each(opened);
+                // Only echo was asked so far, which is told nothing.
+                if session.basis().system.is_empty() {
+                    let basis = self.begin(&sent.cwd, line).await?;
+                    let begun = session.begin(basis).await;
+                    begun.map_err(|why| unkept(&why))?;
+                }
                 // A process that died in the middle left calls without a result, which no provider
                 // takes.
                 let mut messages = session.history().interrupted();
@@ -342,9 +352,7 @@ impl Agent {
         // Beginning anew under a name that was announced would be a conversation that forgot
         // everything in silence.
         if matches!(sent.conversation, Conversation::Native(_)) {
-            let text = "the earlier turns of this session are not there any more";
-            line.warn("context-lost", text).await;
-            return Err(lost());
+            return Err(lost(line).await);
         }
         let anchors = settled(Led::new(), sent, writable).await?;
         let mut basis = self.begin(&sent.cwd, line).await?;
@@ -474,7 +482,10 @@ fn unkept(why: &StoreError) -> Rejected {
     Rejected::new(report::store_code(why), why.to_string())
 }
 
-fn lost() -> Rejected {
+/// A session that was announced is gone.
+async fn lost(line: &Line) -> Rejected {
+    let text = "the earlier turns of this session are not there any more";
+    line.warn("context-lost", text).await;
     Rejected::new(
         Code::ContextLost,
         "the session isn't there any more, so its earlier turns are not known",

@@ -60,8 +60,8 @@ pub struct LogsArgs {
     /// Only of this agent
     #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
-    /// Not older than this: 90s, 30m, 2h, 7d
-    #[arg(long, value_name = "SPAN", value_parser = crate::value::span)]
+    /// Not older than this: 90s, 2h, 7d, today, yesterday
+    #[arg(long, value_name = "SPAN", value_parser = crate::value::since)]
     pub since: Option<Duration>,
     /// At most so many lines, the last ones
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000, value_parser = crate::value::number::<usize>)]
@@ -77,8 +77,8 @@ pub struct LogsArgs {
 // `usage`.
 #[derive(Args, Clone, Debug)]
 pub struct UsageArgs {
-    /// Only turns accepted no longer ago than this: 90s, 30m, 2h, 7d
-    #[arg(long, value_name = "SPAN", value_parser = crate::value::span)]
+    /// Only turns accepted no longer ago than this: 90s, 2h, 7d, today, yesterday
+    #[arg(long, value_name = "SPAN", value_parser = crate::value::since)]
     pub since: Option<Duration>,
     /// By what it is added up
     #[arg(long, value_enum, default_value_t = UsageBy::Provider)]

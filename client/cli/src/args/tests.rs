@@ -138,6 +138,8 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl steer --job j1 left",
     "agentctl sessions",
     "agentctl sessions --json",
+    "agentctl sessions --closed --agent pi",
+    "agentctl sessions list --closed --json",
     "agentctl sessions new main --agent pi",
     "agentctl sessions close main other",
     "agentctl sessions close --idle 7d --agent pi",

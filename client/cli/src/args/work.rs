@@ -89,8 +89,8 @@ pub struct JobsArgs {
     /// Only those sent from inside this job
     #[arg(long, value_name = "JOB")]
     pub parent: Option<JobId>,
-    /// Only those no older than this: 90s, 30m, 2h, 7d
-    #[arg(long, value_name = "SPAN", value_parser = value::span)]
+    /// Only those no older than this: 90s, 2h, 7d, today, yesterday
+    #[arg(long, value_name = "SPAN", value_parser = value::since)]
     pub since: Option<Duration>,
     /// At most so many, the newest ones
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, value_parser = value::count)]
@@ -154,9 +154,20 @@ pub struct SessionsArgs {
     /// What about them; without, list them.
     #[command(subcommand)]
     pub command: Option<SessionsCommand>,
+    /// Which are listed.
+    #[command(flatten)]
+    pub list: ListSessionsArgs,
+}
+
+// `sessions`, and `sessions list`.
+#[derive(Args, Clone, Debug)]
+pub struct ListSessionsArgs {
     /// Only of this agent
     #[arg(long, short, value_name = "NAME")]
     pub agent: Option<String>,
+    /// Those that were closed, instead of those that are there
+    #[arg(long)]
+    pub closed: bool,
     /// At most so many, those used last; 50 when not given, with --json all
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = value::count)]
     pub limit: Option<usize>,
@@ -171,6 +182,12 @@ pub struct SessionsArgs {
 // What about sessions.
 #[derive(Subcommand, Clone, Debug)]
 pub enum SessionsCommand {
+    /// List them, as without a command
+    #[command(
+        alias = "ls",
+        after_help = "Examples:\n  agentctl sessions list --closed"
+    )]
+    List(ListSessionsArgs),
     /// Make a session without a turn
     #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
     New(NewSessionArgs),

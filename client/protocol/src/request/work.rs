@@ -293,6 +293,9 @@ pub struct SessionList {
     /// Those used last first: one page, without a next.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub newest: bool,
+    /// Only those that were closed, and none of the others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
     /// At most so many; 50 when absent.
     pub limit: Option<usize>,
     /// The `next` of the page before.
@@ -304,6 +307,12 @@ impl Checked for SessionList {
         self.session.as_deref().map_or(Ok(()), check_session)?;
         check_seconds("idle_for", self.idle_for)?;
         check_limit(self.limit)?;
+        if self.closed && (self.session.is_some() || self.idle_for.is_some()) {
+            return Err(invalid(
+                "`closed` goes neither with `session`, which finds a closed one by itself, nor with \
+                 `idle_for`: expected one of them",
+            ));
+        }
         if self.newest && self.after.is_some() {
             return Err(invalid(
                 "`after` goes with the order in which sessions were made, and `newest` has another one",

@@ -11,7 +11,7 @@ from ._sync import Harness, Session, Stream, run_session
 from ._version import VERSION
 from .errors import AgentdError, OutcomeUnknownError, StillPendingError
 from .result import Cost, Result
-from .rows import Agent, HistoryTurn, Job, Model, Question, SessionInfo, Usage
+from .rows import Agent, HistoryTurn, Job, Model, ModelList, Question, SessionInfo, Usage
 from .types import Attachment, Event, Options, Send
 
 __version__ = VERSION
@@ -26,6 +26,7 @@ __all__ = [
     "HistoryTurn",
     "Job",
     "Model",
+    "ModelList",
     "Options",
     "OutcomeUnknownError",
     "Question",

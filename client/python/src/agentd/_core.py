@@ -350,20 +350,27 @@ class Core:
     async def rows(
         self, kind: str, fields: Mapping[str, Any], rows: str, cursor: str, limit: int | None = None
     ) -> list[Line]:
-        """What a list has, page by page."""
-        found: list[Line] = []
+        """What a list has, up to ``limit`` rows."""
+        pages = self.pages(kind, fields, rows, cursor, limit)
+        return [row async for page in pages for row in page[rows]]
+
+    async def pages(
+        self, kind: str, fields: Mapping[str, Any], rows: str, cursor: str, limit: int | None = None
+    ) -> AsyncIterator[Line]:
+        """The same, page by page."""
+        count = 0
         fields = {**fields, "limit": MOST_ROWS}
-        while limit is None or len(found) < limit:
+        while limit is None or count < limit:
             if limit is not None:
-                fields["limit"] = min(MOST_ROWS, limit - len(found))
+                fields["limit"] = min(MOST_ROWS, limit - count)
             line = await self.ask(kind, fields, changes=False)
             if not isinstance(line.get(rows), list):
                 raise UnreachableError(f"the daemon's answer to `{kind}` can't be read", line=line)
-            found += line[rows]
+            count += len(line[rows])
+            yield line
             if line.get("next") is None:
                 break
             fields[cursor] = line["next"]
-        return found
 
     async def abort(self, target: Mapping[str, Any]) -> list[str]:
         """Gives what is being cancelled."""

@@ -19,7 +19,7 @@ from ._io import Asyncio, Io
 from ._wire import absolute
 from .errors import InvalidRequestError, UnknownJobError
 from .result import Result
-from .rows import Agent, HistoryTurn, Job, Model, Question, SessionInfo, Usage
+from .rows import Agent, HistoryTurn, Job, ModelList, Question, SessionInfo, Usage
 from .types import Event, Options, Send, Unpack
 
 _SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
@@ -128,7 +128,7 @@ class Session:
         await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
 
     @checked
-    async def models(self) -> list[Model]:
+    async def models(self) -> ModelList:
         """Which models its agent has; the default is what its next turn takes."""
         return await self._harness.models(session=self.name)
 
@@ -293,12 +293,22 @@ class Harness:
 
     @checked
     async def sessions(
-        self, *, agent: str | None = None, idle_for: float | timedelta | None = None
+        self,
+        *,
+        agent: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        idle_for: float | timedelta | None = None,
+        newest: int | None = None,
+        closed: bool = False,
     ) -> list[SessionInfo]:
-        """Which sessions there are, in the order they were made; ``idle_for``: those that have
-        nothing to do, and had nothing for so many seconds."""
-        fields = {"agent": agent, "idle_for": _seconds(idle_for)}
-        rows = await self._core.rows("session.list", fields, "sessions", "after")
+        """Which sessions there are, in the order they were made. ``cwd``: those of a directory;
+        ``idle_for``: those that have nothing to do, and had nothing for so many seconds;
+        ``newest``: the so many that were used last, up to 500, these first; ``closed``: those that
+        were closed instead."""
+        fields: dict[str, Any] = {"agent": agent, "idle_for": _seconds(idle_for)}
+        fields["cwd"] = None if cwd is None else absolute("cwd", cwd)
+        fields["newest"], fields["closed"] = newest is not None, closed
+        rows = await self._core.rows("session.list", fields, "sessions", "after", newest)
         return SessionInfo.of_lines(rows)
 
     @checked
@@ -317,11 +327,12 @@ class Harness:
         return Agent.of_lines(line.get("agents"))
 
     @checked
-    async def models(self, agent: str | None = None, *, session: str | None = None) -> list[Model]:
+    async def models(self, agent: str | None = None, *, session: str | None = None) -> ModelList:
         """Which models an agent has, as it says itself, or that of a session; a process of it is
-        started if none lives. The list is empty where it has none."""
+        started if none lives. The list is empty where it has none, and its ``note`` says why."""
         asked = {"agent": agent, "session": session}
-        return Model.of_lines(await self._core.rows("models", asked, "models", "after"))
+        pages = self._core.pages("models", asked, "models", "after")
+        return ModelList.of_pages([page async for page in pages])
 
     @checked
     async def usage(self, *, since: float | timedelta | None = None) -> list[Usage]:

@@ -155,6 +155,22 @@ class Model(Row):
     """Does a turn take it that names none?"""
 
 
+class ModelList(list[Model]):
+    """The models of an agent, in its order."""
+
+    note: str | None = None
+    """What is not as one may think: why there is none, or what was left out."""
+
+    @classmethod
+    def of_pages(cls, pages: Iterable[Mapping[str, Any]]) -> ModelList:
+        """Reads the answers to ``models``."""
+        found = cls()
+        for page in pages:
+            found += Model.of_lines(page.get("models"))
+            found.note = page.get("note") or found.note
+        return found
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Question(Row):
     """What an agent asks, for ``Harness.answer``."""

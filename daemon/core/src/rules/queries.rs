@@ -18,7 +18,9 @@ use crate::outbox::awaiting::Awaiting;
 use crate::peers::lookup::{Asked, Lookup, States};
 use crate::rules::answer;
 use crate::state::State;
-use crate::store::{BackupPlan, JobFilter, Loaded, Query, SessionFilter, SessionOrder};
+use crate::store::{
+    BackupPlan, JobFilter, Loaded, Query, SessionFilter, SessionLife, SessionOrder,
+};
 use crate::text::{escaped_len, head, head_and_tail, rfc3339};
 
 /// Rows of a page that names no limit.
@@ -73,6 +75,10 @@ impl State {
             order: match list.newest {
                 true => SessionOrder::LastUsed,
                 false => SessionOrder::Made,
+            },
+            life: match list.closed {
+                true => SessionLife::Closed,
+                false => SessionLife::Open,
             },
         };
         let query = Query::SessionList {
@@ -361,6 +367,10 @@ impl State {
     }
 
     fn in_motion(&self, row: SessionRow) -> SessionRow {
+        // Its name may be another one's by now.
+        if row.state == SessionPhase::Closed {
+            return row;
+        }
         let known = self.sessions.named(&row.session);
         let Some(session) = known.and_then(|known| self.sessions.get(&known)) else {
             return row;

@@ -211,6 +211,18 @@ pub struct SessionFilter {
     pub idle_since: Option<i64>,
     /// In which order.
     pub order: SessionOrder,
+    /// Those that are there, or those that were.
+    pub life: SessionLife,
+}
+
+/// Is a session there, or was it closed?
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum SessionLife {
+    /// There; of a name, else the one that was closed last.
+    #[default]
+    Open,
+    /// Closed.
+    Closed,
 }
 
 /// In which order sessions are listed.

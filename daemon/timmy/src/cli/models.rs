@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Exit, Failed, Form, Setting, show, status};
 use crate::config::Config;
+use crate::config::chain;
 use crate::config::edit::{self, Change};
 use crate::config::offered;
 use crate::model::catalog;
@@ -368,15 +369,38 @@ async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
     if told {
         return Ok(Exit::Failed);
     }
-    let (add, all) = (
-        setting.command("provider add NAME"),
-        setting.command("provider list"),
-    );
     let error =
         "there is nobody to ask: no provider has a key, and no server of models answers here";
-    let hint =
-        format!("{add} stores a key; {all} names the providers, and where each key is looked for");
-    Err(Failed::new(Exit::Failed, error).hint(hint))
+    Err(Failed::new(Exit::Failed, error).hint(there_would_be(setting)))
+}
+
+/// The model of each provider that most use, and what has to be set for it.
+fn there_would_be(setting: &Setting) -> String {
+    let lookup = |name: &str| setting.lookup(name);
+    let resolved =
+        (table::ALL.iter()).filter_map(|row| table::resolve(row.id, &setting.config, &lookup).ok());
+    let (local, hosted): (Vec<_>, Vec<_>) = resolved.partition(|provider| provider.local);
+    let rows: Vec<(String, String)> = (hosted.iter())
+        .map(|provider| {
+            let model = chain::usual(provider).unwrap_or("...");
+            let keys = provider.key_variables.join(" or ");
+            (format!("{}/{model}", provider.id), keys)
+        })
+        .collect();
+    let width = rows.iter().map(|(model, _)| model.len()).max().unwrap_or(0);
+    let add = setting.command("provider add NAME");
+    let mut hint = format!("with a key there would be, among others (set it, or {add} stores it):");
+    for (model, keys) in rows {
+        hint.push_str(&format!("\n  {model:width$}  {keys}"));
+    }
+    let servers: Vec<String> = (local.iter())
+        .map(|provider| format!("{} at {}", provider.id, provider.base_url))
+        .collect();
+    hint.push_str(&format!(
+        "\nand without one what a server on this machine has: {}",
+        servers.join(", ")
+    ));
+    hint
 }
 
 /// One that was named and lists nothing, as there is no key for it.

@@ -9,6 +9,7 @@ use crate::session::store::Store;
 use sessions::Home;
 
 mod directories;
+mod echoed;
 mod process;
 mod sessions;
 mod whole;
@@ -69,12 +70,12 @@ fn echo_returns_the_prompts_words_one_by_one() {
     assert_eq!(deltas.len(), 3);
     assert_eq!(
         (&deltas[2]["text"], &deltas[2]["offset"]),
-        (&json!(" world"), &json!(9))
+        (&json!(" world"), &json!(10))
     );
     assert!(lines.iter().all(|line| line["id"] == "t1"));
     let last = lines.last().unwrap();
     assert_eq!(last["type"], "message_end");
-    assert_eq!(last["text"], "hello big world");
+    assert_eq!(last["text"], "hello  big world");
     assert_eq!(last["stop"], "end_turn");
     assert_eq!(
         (&last["provider"], &last["model"]),

@@ -31,7 +31,7 @@ pub(crate) struct Session {
 /// What a session was begun with: it stays the same while the session lives.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Basis {
-    /// The system prompt.
+    /// The system prompt; empty as long as no model was asked.
     pub(crate) system: String,
     /// Of `SOUL.md`, if there was one: SHA-256 in hexadecimal digits.
     pub(crate) soul_sha256: Option<String>,
@@ -69,6 +69,19 @@ impl Session {
 
     pub(crate) const fn basis(&self) -> &Basis {
         &self.basis
+    }
+
+    /// Begins it with a model, which none had before; where its directories led stays.
+    ///
+    /// # Errors
+    /// It isn't begun.
+    pub(crate) async fn begin(&mut self, basis: Basis) -> Result<(), StoreError> {
+        if let Some(kept) = &self.kept {
+            kept.begin(&basis).await?;
+        }
+        let led = std::mem::take(&mut self.basis.led);
+        self.basis = Basis { led, ..basis };
+        Ok(())
     }
 
     /// Remembers where names of directories lead that the session didn't have before.

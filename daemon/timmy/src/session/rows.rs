@@ -150,6 +150,23 @@ pub(super) fn messages(conn: &Connection, session: i64) -> rusqlite::Result<Vec<
     rows.collect()
 }
 
+/// The number of a session's next message, of which those before number `first` are in a summary.
+pub(super) fn next(conn: &Connection, session: i64, first: u64) -> rusqlite::Result<u64> {
+    conn.prepare_cached("SELECT coalesce(max(at) + 1, ?2) FROM messages WHERE session = ?1")?
+        .query_row(params![session, number(first)], |row| row.get(0).map(count))
+}
+
+/// Notes what a model is told first, of a session that none was asked in.
+pub(super) fn begin(conn: &Connection, session: i64, basis: &Basis) -> rusqlite::Result<()> {
+    let changed = conn
+        .prepare_cached("UPDATE sessions SET system = ?2, soul_sha256 = ?3 WHERE id = ?1")?
+        .execute(params![session, basis.system, basis.soul_sha256])?;
+    if changed == 0 {
+        return Err(rusqlite::Error::QueryReturnedNoRows);
+    }
+    Ok(())
+}
+
 /// Adds messages from number `at` on. Where somebody else has added meanwhile, this fails.
 pub(super) fn append(
     conn: &Connection,

@@ -55,8 +55,23 @@ pub(crate) enum StoreError {
     Failed(PathBuf, String),
 }
 
-/// Something to do within a transaction; it is told of the commit afterwards.
-type StoreTask = Box<dyn FnOnce(Result<&Connection, &StoreError>) -> AfterCommit + Send>;
+/// What a commit has to outlive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Durability {
+    /// A power cut.
+    Synced,
+    /// The end of the process: what costs nothing to say again doesn't wait for the disk.
+    Unsynced,
+}
+
+/// Something to do within a transaction.
+struct StoreTask {
+    durability: Durability,
+    work: Work,
+}
+
+/// It is told of the commit afterwards.
+type Work = Box<dyn FnOnce(Result<&Connection, &StoreError>) -> AfterCommit + Send>;
 type AfterCommit = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// The file, for everybody in this process.
@@ -67,6 +82,13 @@ pub(crate) struct Store {
     open: Arc<Locks>,
     tidied: AtomicBool,
     used: AtomicBool,
+}
+
+/// Where a turn was added.
+pub(crate) struct AddedTurn {
+    pub(crate) native: String,
+    /// The session is new.
+    pub(crate) made: bool,
 }
 
 /// Where an open session is kept.
@@ -165,6 +187,58 @@ impl Store {
         }))
     }
 
+    /// Is a session there?
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub(crate) async fn has(&self, which: Which) -> Result<bool, StoreError> {
+        self.run(move |conn, failed| {
+            let found = rows::find(conn, &which).map_err(failed)?;
+            Ok(found.is_some())
+        })
+        .await
+    }
+
+    /// Adds a turn that no model had, whole: to the session that is meant, or to a new one, which is
+    /// made without what a model is told first. It doesn't wait for the disk.
+    ///
+    /// # Errors
+    /// Nothing was added.
+    pub(crate) async fn add_turn(
+        &self,
+        to: Option<Which>,
+        turn: &[Message],
+    ) -> Result<AddedTurn, StoreError> {
+        let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
+        let turn: Vec<String> = turn.iter().map(written).collect();
+        self.run_as(Durability::Unsynced, move |conn, failed| {
+            let now = wall_ms();
+            let found = to.as_ref().map(|which| rows::find(conn, which));
+            let (id, native, at, made) = match (found.transpose().map_err(failed)?.flatten(), to) {
+                (Some(found), _) => {
+                    let at = rows::next(conn, found.id, found.first).map_err(failed)?;
+                    (found.id, found.native, at, false)
+                }
+                // It was announced, and is gone.
+                (None, Some(Which::Native(_))) => return Err(StoreError::Changed),
+                (None, to) => {
+                    let name = match &to {
+                        Some(Which::Name(name)) => Some(name.as_str()),
+                        Some(Which::Native(_)) | None => None,
+                    };
+                    let made = rows::create(conn, name, &Basis::default(), now);
+                    let (id, native) = made.map_err(failed)?;
+                    (id, native, 0, true)
+                }
+            };
+            // Open elsewhere it is being added to.
+            let _open = lock(&locks, &directory, id)?;
+            rows::append(conn, id, at, &turn, now).map_err(failed)?;
+            Ok(AddedTurn { native, made })
+        })
+        .await
+    }
+
     /// Every cool-down there is.
     ///
     /// # Errors
@@ -246,14 +320,23 @@ impl Store {
         Ok(gone.len())
     }
 
-    /// Runs something on the file's thread; when this returns it is committed.
+    /// Runs something on the file's thread; when this returns it is on the disk.
     async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Connection, Failing<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        self.run_as(Durability::Synced, job).await
+    }
+
+    /// Runs something on the file's thread; when this returns it is committed.
+    async fn run_as<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        job: impl FnOnce(&Connection, Failing<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
         let directory = self.directory.clone();
-        let work: StoreTask = Box::new(move |conn| {
+        let work: Work = Box::new(move |conn| {
             // Without the file every job is told so, and none is left waiting.
             let done = match conn {
                 Ok(conn) => apart(conn, &|why| failed(&directory, &why), job),
@@ -266,7 +349,8 @@ impl Store {
         });
         let failed = |why: &str| StoreError::Failed(self.directory.clone(), why.to_owned());
         self.used.store(true, Ordering::Relaxed);
-        self.work.try_send(work).map_err(|refused| match refused {
+        let task = StoreTask { durability, work };
+        self.work.try_send(task).map_err(|refused| match refused {
             TrySendError::Full(_) => failed("too much waits for its disk"),
             TrySendError::Disconnected(_) => failed("its thread is gone"),
         })?;
@@ -297,6 +381,17 @@ impl Kept {
                     why => failed(why),
                 })
             })
+            .await
+    }
+
+    /// Notes what a model is told before anything else.
+    ///
+    /// # Errors
+    /// It isn't noted.
+    pub(crate) async fn begin(&self, basis: &Basis) -> Result<(), StoreError> {
+        let (id, basis) = (self.open.id(), basis.clone());
+        self.store
+            .run(move |conn, failed| rows::begin(conn, id, &basis).map_err(failed))
             .await
     }
 
@@ -361,6 +456,8 @@ fn apart<T>(
 /// The file's thread: it ends with the store.
 fn serve(directory: &Path, orders: &Receiver<StoreTask>) {
     let mut conn: Option<Connection> = None;
+    // As it is opened.
+    let mut set = Durability::Synced;
     while let Ok(first) = orders.recv() {
         let mut work = vec![first];
         while work.len() < TOGETHER
@@ -374,35 +471,63 @@ fn serve(directory: &Path, orders: &Receiver<StoreTask>) {
             match prepare(directory) {
                 Ok(ready) => conn = Some(ready),
                 Err(why) => {
-                    for one in work {
-                        one(Err(&why))(Ok(()));
-                    }
+                    refuse(work, &why);
                     continue;
                 }
             }
         }
         if let Some(conn) = &mut conn {
-            commit(directory, conn, work);
+            commit(directory, conn, &mut set, work);
         }
     }
 }
 
-fn commit(directory: &Path, conn: &mut Connection, work: Vec<StoreTask>) {
+fn refuse(work: Vec<StoreTask>, why: &StoreError) {
+    for one in work {
+        (one.work)(Err(why))(Ok(()));
+    }
+}
+
+/// Has commits from now on outlive what they have to.
+fn set_durability(
+    conn: &Connection,
+    set: &mut Durability,
+    wanted: Durability,
+) -> rusqlite::Result<()> {
+    if *set != wanted {
+        // Of a commit that isn't synced the next one that is takes care: both are in one log.
+        let synchronous = match wanted {
+            Durability::Synced => "FULL",
+            Durability::Unsynced => "NORMAL",
+        };
+        conn.pragma_update(None, "synchronous", synchronous)?;
+        *set = wanted;
+    }
+    Ok(())
+}
+
+fn commit(directory: &Path, conn: &mut Connection, set: &mut Durability, work: Vec<StoreTask>) {
+    let is_synced = |one: &StoreTask| one.durability == Durability::Synced;
+    let wanted = match work.iter().any(is_synced) {
+        true => Durability::Synced,
+        false => Durability::Unsynced,
+    };
+    if let Err(why) = set_durability(conn, set, wanted) {
+        return refuse(work, &failed(directory, &why));
+    }
     // At once for writing: a transaction that reads first, and finds that another process has
     // written meanwhile, can't become one (`SQLITE_BUSY_SNAPSHOT`).
     let begun = conn.transaction_with_behavior(TransactionBehavior::Immediate);
     let transaction = match begun {
         Ok(transaction) => transaction,
         Err(why) => {
-            let why = failed(directory, &why);
-            for one in work {
-                one(Err(&why))(Ok(()));
-            }
-            return;
+            return refuse(work, &failed(directory, &why));
         }
     };
     // All are told after the commit, and the same: what one of them did wrong it alone is told.
-    let told: Vec<AfterCommit> = work.into_iter().map(|one| one(Ok(&transaction))).collect();
+    let told: Vec<AfterCommit> = (work.into_iter())
+        .map(|one| (one.work)(Ok(&transaction)))
+        .collect();
     let committed = transaction.commit().map_err(|why| failed(directory, &why));
     for tell in told {
         tell(committed.clone());

@@ -91,7 +91,7 @@ impl Surroundings {
             () = self.cancel.cancelled() => {
                 Err(format!("cancelled before leave was given to {title}: it was not done"))
             }
-            answer = self.asker.approve_call(&self.call, title, &detail) => match answer {
+            answer = self.asker.approve(Some(&self.call), title, &detail) => match answer {
                 Approval::Granted => Ok(()),
                 Approval::Denied(reason) => Err(format!("not allowed to {title}: {reason}")),
             },
@@ -146,20 +146,14 @@ impl ToolOutcome {
 
 /// Somebody who may allow what is not allowed by itself.
 pub(crate) trait Asker: Send + Sync + std::fmt::Debug {
-    /// Asks for leave to do `title`; `detail` is all of what that is, as [`question`] makes it. Nobody
-    /// there means no.
-    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval>;
-
-    /// The same for a call, which is named where that can be said.
-    fn approve_call<'a>(
+    /// Asks for leave to do `title`, which a `call` wants; `detail` is all of what that is, as
+    /// [`question`] makes it. Nobody there means no.
+    fn approve<'a>(
         &'a self,
-        call: &'a str,
+        call: Option<&'a str>,
         title: &'a str,
         detail: &'a str,
-    ) -> Boxed<'a, Approval> {
-        let _unnamed = call;
-        self.approve(title, detail)
-    }
+    ) -> Boxed<'a, Approval>;
 }
 
 /// An answer.

@@ -36,7 +36,12 @@ impl Says {
 }
 
 impl Asker for Says {
-    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
+    fn approve<'a>(
+        &'a self,
+        _call: Option<&'a str>,
+        title: &'a str,
+        detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         let question = (title.to_owned(), detail.to_owned());
         self.asked.lock().unwrap().push(question);
         Box::pin(async { self.answer.clone() })
@@ -211,7 +216,12 @@ async fn question_is_asked_whole_or_not_at_all() {
 struct Leaves(CancellationToken);
 
 impl Asker for Leaves {
-    fn approve<'a>(&'a self, _title: &'a str, _detail: &'a str) -> Boxed<'a, Approval> {
+    fn approve<'a>(
+        &'a self,
+        _call: Option<&'a str>,
+        _title: &'a str,
+        _detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         self.0.cancel();
         Box::pin(std::future::pending())
     }

@@ -85,13 +85,9 @@ impl Drop for OpenQuestion<'_> {
 }
 
 impl Asker for ByLine {
-    fn approve<'a>(&'a self, title: &'a str, detail: &'a str) -> Boxed<'a, Approval> {
-        self.approve_call("", title, detail)
-    }
-
-    fn approve_call<'a>(
+    fn approve<'a>(
         &'a self,
-        call: &'a str,
+        call: Option<&'a str>,
         title: &'a str,
         detail: &'a str,
     ) -> Boxed<'a, Approval> {
@@ -112,7 +108,7 @@ impl Asker for ByLine {
                 "options": [],
                 "scopes": [Scope::Once],
             });
-            if !call.is_empty() {
+            if let Some(call) = call {
                 fields["tool_call_id"] = json!(call);
             }
             self.line.say("question", fields).await;
@@ -128,7 +124,12 @@ impl Asker for ByLine {
 pub(crate) struct Nobody;
 
 impl Asker for Nobody {
-    fn approve<'a>(&'a self, _title: &'a str, _detail: &'a str) -> Boxed<'a, Approval> {
+    fn approve<'a>(
+        &'a self,
+        _call: Option<&'a str>,
+        _title: &'a str,
+        _detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         Box::pin(async { Approval::Denied(NOBODY.to_owned()) })
     }
 }
@@ -166,7 +167,7 @@ mod tests {
         let ask = |title: &'static str| {
             let by = Arc::clone(&by);
             let mut asking = JoinSet::new();
-            asking.spawn(async move { by.approve(title, "d").await });
+            asking.spawn(async move { by.approve(None, title, "d").await });
             asking
         };
         let mut first = ask("a");
@@ -196,7 +197,7 @@ mod tests {
             let (by, mut said) = by_line();
             let asked = Arc::clone(&by);
             let mut asking = JoinSet::new();
-            asking.spawn(async move { asked.approve("a", "d").await });
+            asking.spawn(async move { asked.approve(None, "a", "d").await });
             assert_eq!(said.recv().await.unwrap().kind, "question");
             let told = Answer {
                 by: why,
@@ -216,7 +217,7 @@ mod tests {
         let (by, mut said) = by_line();
         let mut asking = JoinSet::new();
         let asked = Arc::clone(&by);
-        asking.spawn(async move { asked.approve("a", "d").await });
+        asking.spawn(async move { asked.approve(None, "a", "d").await });
         assert_eq!(said.recv().await.unwrap().kind, "question");
         asking.shutdown().await;
         let closed = said.recv().await.unwrap();

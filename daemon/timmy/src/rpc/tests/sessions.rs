@@ -144,6 +144,11 @@ impl Home {
         }
     }
 
+    /// Where sessions are kept.
+    pub(super) fn state(&self) -> PathBuf {
+        self.dir.path().join("timmy")
+    }
+
     pub(super) fn process(&self) -> Process {
         let (out, said) = mpsc::channel(1_000);
         Process {

@@ -48,7 +48,12 @@ fn tool(name: &str) -> Value {
 struct Always(Approval);
 
 impl Asker for Always {
-    fn approve<'a>(&'a self, _title: &'a str, _detail: &'a str) -> Boxed<'a, Approval> {
+    fn approve<'a>(
+        &'a self,
+        _call: Option<&'a str>,
+        _title: &'a str,
+        _detail: &'a str,
+    ) -> Boxed<'a, Approval> {
         Box::pin(async { self.0.clone() })
     }
 }

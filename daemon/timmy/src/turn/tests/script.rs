@@ -294,7 +294,11 @@ impl Tool for Scriptable {
                     self.together.wait().await;
                 }
                 "ask" => {
-                    return match context.asker.approve("title", "detail").await {
+                    return match context
+                        .asker
+                        .approve(Some(&context.call), "title", "detail")
+                        .await
+                    {
                         Approval::Granted => Ok(ToolOutcome::done("granted".to_owned())),
                         Approval::Denied(why) => Err(why),
                     };

@@ -1,0 +1,78 @@
+//! A send to the scripted provider: its words are kept in the session as those of any other.
+//!
+//! Owns what becomes of them where nothing can be kept. Must not know the script.
+//!
+//! It is quick where a model isn't, so nothing is read for it that only a model is told, and its turn
+//! is added whole, in one commit that doesn't wait for the disk.
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Agent, Conversation, SendRequest, lost};
+use crate::echo;
+use crate::line::Line;
+use crate::message::{Assistant, Message};
+use crate::session::rows::Which;
+use serde_json::json;
+
+impl Agent {
+    /// Plays a script to its final line, which is said. A session that is `known` was open in this
+    /// process before: it needs no look.
+    pub(crate) async fn play_echo(
+        &self,
+        script: &str,
+        sent: &SendRequest,
+        known: Option<&str>,
+        cancel: &CancellationToken,
+        line: &Line,
+        opened: &(dyn Fn(&str) + Sync),
+    ) {
+        let to = match &sent.conversation {
+            Conversation::Native(native) => Some(Which::Native(native.clone())),
+            Conversation::Named(name) => Some(Which::Name(name.clone())),
+            Conversation::New | Conversation::Passing => None,
+        };
+        if let Conversation::Native(native) = &sent.conversation
+            && known != Some(native)
+            // One that can't be read is told of below.
+            && self.store.has(Which::Native(native.clone())).await == Ok(false)
+        {
+            return line.reject(&lost(line).await).await;
+        }
+        let played = echo::play(script, cancel, line).await;
+        if sent.conversation != Conversation::Passing {
+            match self.store.add_turn(to, &said(sent, played.text())).await {
+                Ok(added) => {
+                    opened(&added.native);
+                    if added.made {
+                        line.say("session", json!({"native": added.native})).await;
+                    }
+                }
+                // A disk that can't be written takes nobody's answer away.
+                Err(why) => {
+                    let text = format!("this turn is not kept in the session: {why}");
+                    line.warn("session", &text).await;
+                }
+            }
+        }
+        // Last: whoever reads the final line may send the session's next turn at once.
+        played.say(line).await;
+    }
+}
+
+/// What was said in a turn.
+fn said(sent: &SendRequest, answer: &str) -> Vec<Message> {
+    let mut said = vec![Message::User {
+        text: sent.text.clone(),
+        attached: sent.attached.clone(),
+        job: sent.job.clone(),
+    }];
+    if !answer.trim().is_empty() {
+        said.push(Message::Assistant(Assistant {
+            text: answer.to_owned(),
+            provider: echo::PROVIDER.to_owned(),
+            model: echo::MODEL.to_owned(),
+            ..Assistant::default()
+        }));
+    }
+    said
+}
