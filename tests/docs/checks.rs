@@ -24,6 +24,8 @@ pub fn check(block: &Block) -> Result<(), String> {
         ("toml", Mark::None) => configuration(text),
         ("toml", Mark::NotRun(_)) => toml(text),
         ("json", Mark::None) => text.lines().try_for_each(request),
+        // The tests of the TypeScript package run these.
+        ("ts", Mark::None) if block.document.ends_with("programs.md") => Ok(()),
         // Doctests of the client compile these.
         ("rust,no_run", Mark::None) if block.document.ends_with("programs.md") => Ok(()),
         ("rust", Mark::None) if crate::compiled_elsewhere(block) => Ok(()),

@@ -312,7 +312,7 @@ fn the_manifests_keep_the_layers_apart() {
                 "agentd-terminal",
             ],
         ),
-        ("packaging/xtask/Cargo.toml", &[]),
+        ("packaging/xtask/Cargo.toml", &["agentd-protocol"]),
         ("Cargo.toml", &["agentd-cli", "agentd-daemon", "timmy"]),
     ] {
         assert_eq!(crates_used(manifest), may, "{manifest}");

@@ -21,6 +21,7 @@ pub const TEXT: &str = "text/plain";
 /// accepted, with `mime`, `bytes` and `sha256`.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attachment {
     /// A file: absolute.
     pub path: Option<String>,

@@ -8,6 +8,7 @@ macro_rules! codes {
     ($($variant:ident $name:literal $retryable:literal,)*) => {
         /// Why a request or a job failed.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[non_exhaustive]
         pub enum Code {
             $(#[doc = concat!("`", $name, "`")] #[serde(rename = $name)] $variant,)*

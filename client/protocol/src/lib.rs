@@ -13,6 +13,8 @@ pub mod envelope;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(feature = "schema")]
+mod held;
 pub mod ids;
 pub mod limits;
 pub mod line;
@@ -25,6 +27,8 @@ mod replay;
 pub mod request;
 pub mod request_table;
 pub mod rows;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod spoken;
 pub mod strict;
 pub mod sums;

@@ -23,6 +23,7 @@ const USUAL_LINE: usize = 256;
 /// A line from the daemon, without its `id`.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "PROTOCOL.md parts 4 and 5 document each")]
@@ -129,6 +130,7 @@ pub enum Line {
     Usage {
         ok: bool,
         /// Each a [`crate::rows::UsageRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::rows::UsageRow>"))]
         turns: Vec<Value>,
         next: Option<JobId>,
         /// In place of the turns, to whoever asked `by` something.
@@ -236,6 +238,10 @@ pub enum Line {
         ok: bool,
         endpoints: Vec<EndpointRow>,
         /// Each a [`crate::webhook::DeliveryRow`].
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "Vec<crate::webhook::DeliveryRow>")
+        )]
         deliveries: Vec<Value>,
         next: Option<u64>,
     },
@@ -255,6 +261,8 @@ pub enum Line {
     },
     Collect {
         ok: bool,
+        /// Each a final line.
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::held::FinalLine>"))]
         results: Vec<Value>,
         pending: Vec<JobId>,
     },
@@ -290,6 +298,7 @@ pub enum Line {
 
 /// How much a `note` matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Good to know.
@@ -300,6 +309,7 @@ pub enum Level {
 
 /// `accepted`: the send survives power loss from here on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
 pub struct Accepted {
     pub job: JobId,
@@ -434,6 +444,7 @@ pub struct Message {
 
 /// `message_end`: the turn is done.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MessageEnd {
     /// Why it ended.
     #[serde(default = "end_turn")]
@@ -455,6 +466,7 @@ const fn end_turn() -> Stop {
 
 /// `error`: a refusal, or how a job failed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorLine {
     /// For programs.
     #[serde(default = "unknown_code")]

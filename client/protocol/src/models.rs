@@ -9,6 +9,7 @@ use crate::envelope::{Checked, Rejected, invalid};
 
 /// `models`: which models an agent has, or that of a session.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Models {
     /// Whose; without, and without a session, the one that a send would go to.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -53,6 +53,7 @@ pub const SEND_FIELDS: &[&str] = &[
 /// `abort`; without a target, this connection's last send, else the only live one.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Abort {
     /// One job.
     pub job: Option<JobId>,
@@ -65,6 +66,7 @@ pub struct Abort {
 
 /// `collect`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Collect {
     /// Which.
     pub jobs: Vec<JobId>,
@@ -78,6 +80,7 @@ pub struct Collect {
 
 /// What a `collect` waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
     /// Every job.
@@ -90,6 +93,7 @@ pub enum Wait {
 /// `subscribe`; without a filter, everything.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Subscribe {
     /// One session.
     pub session: Option<String>,
@@ -104,6 +108,7 @@ pub struct Subscribe {
 /// `send`: one user turn. PROTOCOL.md part 4 explains each field.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Send {
     /// The user's turn.
     #[serde(alias = "prompt", alias = "message")]

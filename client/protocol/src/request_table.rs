@@ -115,6 +115,17 @@ macro_rules! read {
     }};
 }
 
+/// What the fields of a request may say, where it has any.
+#[cfg(feature = "schema")]
+macro_rules! schema {
+    ($generator:ident) => {
+        schemars::json_schema!({"type": "object"})
+    };
+    ($generator:ident $fields:ty) => {
+        <$fields as schemars::JsonSchema>::json_schema($generator)
+    };
+}
+
 /// The session that a request names, by its last column.
 macro_rules! session {
     (Session $named:ident) => {
@@ -227,6 +238,18 @@ macro_rules! requests {
                 Ok(match self {
                     $(Self::$kind => read!(envelope $kind $($fields)?),)*
                 })
+            }
+
+            /// What its fields may say.
+            #[cfg(feature = "schema")]
+            #[must_use]
+            pub(crate) fn schema(
+                self,
+                generator: &mut schemars::SchemaGenerator,
+            ) -> schemars::Schema {
+                match self {
+                    $(Self::$kind => schema!(generator $($fields)?),)*
+                }
             }
 
             /// The one of this name.

@@ -70,6 +70,7 @@ pub struct JobRow {
 
 /// What one ended turn used: enough to add up by any of it, and nothing that was said.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct UsageRow {
     pub job: JobId,
@@ -92,6 +93,7 @@ pub struct UsageRow {
 
 /// What another model than the last one used of a turn.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct UsagePart {
     pub provider: String,
@@ -133,6 +135,7 @@ pub fn is_local(said: Option<bool>, provider: Option<&str>) -> Option<bool> {
 
 /// What a session is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum SessionPhase {
@@ -148,6 +151,7 @@ pub enum SessionPhase {
 
 /// One session of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct SessionRow {
     pub session: String,
@@ -169,6 +173,7 @@ pub struct SessionRow {
 
 /// One turn in which something was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct FoundRow {
     pub job: JobId,
@@ -184,6 +189,7 @@ pub struct FoundRow {
 
 /// One turn of a session's history.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct TurnRow {
     pub job: JobId,
@@ -199,12 +205,14 @@ pub struct TurnRow {
     pub messages: Vec<MessageRow>,
     /// The numbered lines between, to whoever asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::held::AnyLine>"))]
     pub events: Vec<Value>,
     /// Are there more than are given here?
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub events_truncated: bool,
     /// The final line; `None` while the turn is in flight or waits.
     #[serde(rename = "final")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::held::FinalLine>"))]
     pub last: Option<Value>,
     /// Open ones, of the turn in flight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -217,6 +225,7 @@ pub struct TurnRow {
 
 /// One message of a turn, or a piece of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct MessageRow {
     pub message: u32,
@@ -233,6 +242,7 @@ pub struct MessageRow {
 
 /// What a question is about, for programs.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
 pub struct QuestionAbout {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,6 +256,7 @@ pub struct QuestionAbout {
 
 /// One open question.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
 pub struct QuestionRow {
     pub question_id: String,

@@ -14,6 +14,7 @@ const MOST_USD: f64 = 1e6;
 
 /// What some turns used together.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sum {
     /// Turns that ended.
     pub turns: u64,
@@ -184,6 +185,7 @@ impl Sums {
 
 /// A sum with its name, as it is told.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct NamedSum {
     pub name: Option<String>,
@@ -192,6 +194,7 @@ pub struct NamedSum {
 
 /// By what turns are added up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum By {

@@ -13,6 +13,7 @@ use crate::limits::MAX_URL;
 
 /// Who is told of a job's end; the whole of `webhook.test`, too.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Callback {
     /// Where to, http or https.
     pub url: String,
@@ -79,6 +80,7 @@ fn authority(url: &str) -> Option<&str> {
 
 /// How far a delivery is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum DeliveryState {
@@ -102,6 +104,7 @@ impl DeliveryState {
 /// `webhooks`: the endpoints, and deliveries, newest first.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Webhooks {
     /// Only those so far.
     pub state: Option<DeliveryState>,
@@ -121,6 +124,7 @@ impl Checked for Webhooks {
 
 /// `webhook.replay`: send one again now, whatever became of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delivery {
     /// Its id, `evt_…`.
     pub webhook: String,
@@ -129,6 +133,7 @@ pub struct Delivery {
 /// One delivery of a list.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct DeliveryRow {
     pub webhook: String,
@@ -150,6 +155,7 @@ pub struct DeliveryRow {
 
 /// One configured endpoint; its secrets are told to nobody.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct EndpointRow {
     pub url: String,

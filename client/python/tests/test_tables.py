@@ -52,7 +52,7 @@ class Tables(unittest.TestCase):
 
     def test_each_code_of_the_protocol_has_a_class(self) -> None:
         text = (REPOSITORY / "client" / "PROTOCOL.md").read_text().split("## 9. Codes")[1]
-        codes = set(re.findall(r"^\| `([a-z-]+)` \| (?:yes|no) \|", text, re.M))
+        codes = set(re.findall(r"^\| `([a-z0-9-]+)` \| (?:yes|no) \|", text, re.M))
         self.assertEqual(codes, set(errors.BY_CODE))
         line = {"type": "error", "code": "timeout", "error": "too long", "job": "j1"}
         self.assertIsInstance(errors.of_line(line), TimeoutError)

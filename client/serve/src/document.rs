@@ -2,10 +2,10 @@
 //!
 //! Owns its words. Must not know anything that isn't in a type or in the list of operations.
 
+use agentd_protocol::schema::{enumerated, generator, not_null};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
-use schemars::transform::ReplaceBoolSchemas;
+use schemars::generate::{Contract, SchemaGenerator};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
@@ -21,6 +21,9 @@ const ABOUT: &str = "Turns of AI agents, handed to agentd and collected from it.
     `/health` needs the token that `agentctl token` prints. Fields are explained in the protocol's \
     document, `client/PROTOCOL.md`.";
 
+/// Where the document has its definitions.
+const COMPONENTS: &str = "/components/schemas";
+
 /// Schemas of what is read, and of what is written.
 struct Schemas {
     read: SchemaGenerator,
@@ -29,20 +32,9 @@ struct Schemas {
 
 impl Schemas {
     fn new() -> Self {
-        let generator = |contract: Contract| {
-            let settings = SchemaSettings::draft2020_12().with(|settings| {
-                settings.definitions_path = "/components/schemas".into();
-                settings.meta_schema = None;
-                settings.contract = contract;
-            });
-            // What may be anything is an object without words: not every reader takes `true`.
-            let mut anything = ReplaceBoolSchemas::default();
-            anything.skip_additional_properties = true;
-            settings.with_transform(anything).into_generator()
-        };
         Self {
-            read: generator(Contract::Deserialize),
-            written: generator(Contract::Serialize),
+            read: generator(Contract::Deserialize, COMPONENTS),
+            written: generator(Contract::Serialize, COMPONENTS),
         }
     }
 
@@ -62,6 +54,7 @@ impl Schemas {
         let fields = schema.get("properties").and_then(Value::as_object);
         let fields = fields.cloned().unwrap_or_default();
         let parameter = |(name, schema): (String, Value)| {
+            // What isn't given in a query isn't there.
             let mut schema = not_null(schema);
             let what = schema
                 .as_object_mut()
@@ -75,53 +68,6 @@ impl Schemas {
         let mut all = self.read.take_definitions(true);
         all.extend(self.written.take_definitions(true));
         all
-    }
-}
-
-/// What isn't given in a query isn't there.
-fn not_null(mut schema: Value) -> Value {
-    let Some(all) = schema.as_object_mut() else {
-        return schema;
-    };
-    if let Some(Value::Array(kinds)) = all.get_mut("type") {
-        kinds.retain(|kind| kind != "null");
-        if let [one] = kinds.as_slice() {
-            let one = one.clone();
-            all.insert("type".to_owned(), one);
-        }
-    }
-    if let Some(Value::Array(any)) = all.shift_remove("anyOf") {
-        let one = any
-            .into_iter()
-            .find(|one| one.get("type") != Some(&json!("null")));
-        if let Some(Value::Object(one)) = one {
-            all.extend(one);
-        }
-    }
-    schema
-}
-
-/// One list of words where each has a schema of its own, as those with a comment do: few makers of
-/// clients understand that.
-fn enumerated(of: &mut Value) {
-    match of {
-        Value::Object(all) => {
-            let word = |one: &Value| one.get("const").filter(|word| word.is_string()).cloned();
-            let words = |one: &Value| match one.get("enum").and_then(Value::as_array) {
-                Some(several) => Some(several.clone()),
-                None => word(one).map(|word| vec![word]),
-            };
-            let each = all.get("oneOf").and_then(Value::as_array);
-            let each = each.and_then(|each| each.iter().map(words).collect::<Option<Vec<_>>>());
-            if let Some(each) = each {
-                all.shift_remove("oneOf");
-                all.insert("type".to_owned(), json!("string"));
-                all.insert("enum".to_owned(), Value::Array(each.concat()));
-            }
-            all.values_mut().for_each(enumerated);
-        }
-        Value::Array(all) => all.iter_mut().for_each(enumerated),
-        _ => {}
     }
 }
 

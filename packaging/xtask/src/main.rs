@@ -15,6 +15,7 @@ mod dist;
 mod house;
 mod msrv;
 mod sandbox;
+mod schema;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -32,6 +33,8 @@ usage: cargo xtask TASK
   house     count the lines of each crate, circles of files and names of types
   msrv      check that no dependency needs a newer Rust than the workspace says
   record    run the commands of docs/recordings and draw what they print
+  schema    write the JSON Schema of every line, the types of the TypeScript package made of it, and
+            what the Python and the Swift package lack
   torture   kill everything and cut the power while clients work, and look what was lost:
             [--short] [--seed S] [--kills N] [--power-cuts N] [--minutes N] [--no-proof]";
 
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         "house" => house::run(),
         "msrv" => msrv::run(),
         "record" => calls::record(),
+        "schema" => schema::run(),
         "torture" => calls::torture(&rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// `hello`'s answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct HelloAnswer {
     pub ok: bool,
@@ -24,6 +25,7 @@ pub struct HelloAnswer {
 
 /// The limits a client may want to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct HelloLimits {
     pub line_in: usize,

@@ -10,6 +10,7 @@ use serde_with::skip_serializing_none;
 /// `status`'s answer.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct StatusAnswer {
     pub ok: bool,
@@ -28,6 +29,7 @@ pub struct StatusAnswer {
 
 /// Of the daemon as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum DaemonState {
@@ -39,6 +41,7 @@ pub enum DaemonState {
 /// The process.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct DaemonFacts {
     pub version: String,
@@ -56,6 +59,7 @@ pub struct DaemonFacts {
 
 /// What the daemon before left running, if it ended without saying so.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeftFacts {
     /// Turns that were interrupted.
     pub interrupted: u64,
@@ -87,6 +91,7 @@ impl std::fmt::Display for LeftFacts {
 
 /// Which configuration counts.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigFacts {
     /// The path of `config.toml`.
     pub file: String,
@@ -102,6 +107,7 @@ pub struct ConfigFacts {
 
 /// How the daemon logs.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogFacts {
     /// Directives as in `info,agentd_daemon::store=debug`.
     pub level: String,
@@ -111,6 +117,7 @@ pub struct LogFacts {
 
 /// Counters since the start.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct RpcFacts {
     /// Does at least one worker live?
@@ -153,6 +160,7 @@ pub struct RpcFacts {
 
 /// A process that died unasked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct CrashRow {
     pub at: String,
@@ -165,6 +173,7 @@ pub struct CrashRow {
 
 /// One process slot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
 pub struct WorkerRow {
     #[serde(default)]
@@ -196,6 +205,7 @@ pub struct WorkerRow {
 
 /// Of a process slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum WorkerState {
@@ -211,6 +221,7 @@ pub enum WorkerState {
 
 /// The store's size.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct StoreFacts {
     pub jobs: u64,
@@ -223,6 +234,7 @@ pub struct StoreFacts {
 
 /// Processes that were started before anybody asked for them, though none are configured.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpareFacts {
     /// How many there are.
     pub processes: u64,
@@ -235,6 +247,7 @@ pub struct SpareFacts {
 
 /// Memory that is held for others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemoryFacts {
     /// By turns that wait.
     pub queued: Budget,
@@ -263,6 +276,7 @@ impl MemoryFacts {
 
 /// Bytes that are held, and how many may be.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub struct Budget {
     pub bytes: u64,

@@ -11,6 +11,7 @@ use crate::envelope::{Checked, Rejected};
 /// `hello`.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hello {
     /// The caller's name, for the log.
     pub client: Option<String>,
@@ -25,6 +26,7 @@ pub struct Hello {
 
 /// `status`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Status {
     /// List the workers, too.
     #[serde(default = "yes")]
@@ -34,6 +36,7 @@ pub struct Status {
 /// `restart_worker`.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RestartWorker {
     /// All processes of an agent.
     pub agent: Option<String>,
@@ -46,6 +49,7 @@ pub struct RestartWorker {
 
 /// `drain`.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Drain {
     /// Seconds to wait for running turns; 600 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +67,7 @@ impl Checked for Drain {
 
 /// `daemon.stop`.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaemonStop {
     /// Seconds that running turns get; 30 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,6 +85,7 @@ impl Checked for DaemonStop {
 
 /// `log_level`; without a level it only asks.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLevel {
     /// A level, or directives as in `info,agentd_daemon::store=debug`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

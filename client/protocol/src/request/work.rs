@@ -31,6 +31,26 @@ pub struct Dispatched {
     pub ignored: Vec<Ignored>,
 }
 
+/// Several of them, or the fields of one in place of the list.
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Dispatch {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Dispatch".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let send = generator.subschema_for::<Send>();
+        schemars::json_schema!({
+            "type": "object",
+            "description": "Several turns, all or none.",
+            "properties": {"jobs": {
+                "type": "array", "items": send, "minItems": 1, "maxItems": MAX_DISPATCH,
+                "description": "In place of them the fields of one may stand beside `type`.",
+            }},
+        })
+    }
+}
+
 impl Dispatch {
     pub(crate) fn check(self) -> Result<Self, Rejected> {
         if self.jobs.is_empty() || self.jobs.len() > MAX_DISPATCH {
@@ -46,6 +66,7 @@ impl Dispatch {
 /// `jobs`: which jobs there are, newest first.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Jobs {
     /// Of one session.
     pub session: Option<String>,
@@ -76,6 +97,7 @@ impl Checked for Jobs {
 /// `usage`: what turns that have ended used, newest first, in pages as large as a line takes.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
     /// Accepted no longer ago than so many seconds.
     pub since: Option<f64>,
@@ -95,6 +117,7 @@ impl Checked for Usage {
 /// live one.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Steer {
     /// The turn in flight of a session.
     pub session: Option<String>,
@@ -117,6 +140,7 @@ impl Checked for Steer {
 
 /// `questions`: what agents ask and nobody answered yet.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Questions {
     /// Of one session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +150,7 @@ pub struct Questions {
 /// What a person wrote for an agent's eyes only: a password, mostly. `Debug` says nothing of it,
 /// and neither does the error about one that isn't a string.
 #[derive(Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Private(pub String);
 
@@ -147,6 +172,7 @@ impl<'de> Deserialize<'de> for Private {
 /// `answer`: to one question, with just one of the four.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Answer {
     /// Which.
     pub question_id: String,
@@ -195,6 +221,7 @@ impl Scope {
 
 /// Why nobody answered a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Silence {
     /// Somebody could have, and didn't in time.
@@ -246,6 +273,7 @@ impl Checked for Answer {
 /// `compact`: the agent shortens what it remembers of a session.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Compact {
     /// Which; without, this connection's last send's.
     pub session: Option<String>,
@@ -256,6 +284,7 @@ pub struct Compact {
 /// `set_model`: for the turns of a session accepted after it.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SetModel {
     /// Which.
     pub session: String,
@@ -281,6 +310,7 @@ impl Checked for SetModel {
 /// `session.list`: in the order they were made.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
     /// Only this one, also when it was closed, while no other has its name.
     pub session: Option<String>,
@@ -325,6 +355,7 @@ impl Checked for SessionList {
 /// `session.new`: a session without a turn.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionNew {
     /// Its name; one is made when absent.
     pub session: Option<String>,
@@ -339,6 +370,7 @@ pub struct SessionNew {
 
 /// A session by its name: `session.close`, `session.resume`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Named {
     /// Which.
     pub session: String,
@@ -352,6 +384,7 @@ impl Checked for Named {
 
 /// `session.rename`: another name for a session that has nothing to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionRename {
     /// Which.
     pub session: String,
@@ -376,6 +409,7 @@ impl Checked for SessionRename {
 /// `session.search`: turns with all these words in the prompt or the answer, newest first.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionSearch {
     /// 1 to [`Self::MOST_WORDS`] of them; capital and small letters are the same.
     pub words: Vec<String>,
@@ -420,6 +454,7 @@ impl Checked for SessionSearch {
 /// `session.history`: what was said, oldest first; or one message from some byte on.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionHistory {
     /// Which.
     pub session: String,
@@ -450,6 +485,7 @@ impl Checked for SessionHistory {
 /// `backup`: a copy of the store that is whole by itself.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Backup {
     /// Absolute, not there yet; a name with the time in the state directory when absent. With `every`
     /// a directory, in which each copy has a name with its time.
@@ -483,6 +519,7 @@ impl Checked for Backup {
 
 /// `export`: everything stored, in pages.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Export {
     /// The `next` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

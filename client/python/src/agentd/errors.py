@@ -103,6 +103,12 @@ class BadJsonError(AgentdError):
     code = "bad-json"
 
 
+class BadUtf8Error(AgentdError):
+    """The line isn't UTF-8."""
+
+    code = "bad-utf8"
+
+
 class NotAnObjectError(AgentdError):
     """The line is JSON, but not an object."""
 

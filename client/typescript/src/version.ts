@@ -1,0 +1,3 @@
+// The version of this package, which a test holds against `package.json`.
+
+export const VERSION = "0.1.0";
