@@ -76,6 +76,7 @@ impl Around {
             cwd: "/".to_owned(),
             real_cwd: None,
             toolsets: None,
+            system: None,
             named: true,
             native: None,
             turns: 0,

@@ -41,6 +41,8 @@ pub const SEND_FIELDS: &[&str] = &[
     "on_question",
     "toolsets",
     "tools",
+    "system",
+    "history",
     "labels",
     "parent",
     "start_at",
@@ -130,6 +132,11 @@ pub struct Send {
     /// Restricts the agent's tools.
     #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
     pub toolsets: Option<Vec<String>>,
+    /// What the agent is told before the conversation: only with the send that begins a session.
+    pub system: Option<String>,
+    /// What was said before elsewhere, oldest first: likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Earlier>,
     /// Seconds it may run; 3600 when absent.
     pub timeout: Option<f64>,
     /// Seconds it may wait; 3600 when absent.
@@ -201,6 +208,12 @@ pub fn hashed(send: &Send) -> String {
                 all.push("callback.result".into());
             }
         }
+        if let Some(system) = &send.system {
+            all.push(serde_json::json!({"system": system}));
+        }
+        if !send.history.is_empty() {
+            all.push(serde_json::json!({"history": send.history}));
+        }
         if !send.attachments.is_empty() {
             // Not by path or name: the same content, given otherwise, is the same request.
             let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
@@ -210,6 +223,7 @@ pub fn hashed(send: &Send) -> String {
     value.to_string()
 }
 
+mod beginning;
 mod choices;
 mod control;
 mod decode;
@@ -219,6 +233,7 @@ mod tests;
 pub mod work;
 
 pub use crate::check::{check_session, unix_ms};
+pub use beginning::{Earlier, Speaker};
 pub use choices::{AfterFailure, Mode, OnQuestion, Retry};
 pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};
 pub use decode::Decoded;

@@ -183,6 +183,8 @@ pub struct NewSession {
     pub real_cwd: Option<String>,
     /// Its tool restriction, as a JSON array.
     pub toolsets: Option<String>,
+    /// What its agent is told before the conversation.
+    pub system: Option<String>,
     /// Wall clock, milliseconds since 1970.
     pub at: i64,
 }
@@ -243,6 +245,8 @@ pub struct NewJob {
     pub real_cwd: Option<String>,
     /// Tool restriction of the session, as a JSON array.
     pub toolsets: Option<String>,
+    /// What the session's agent is told from now on before the conversation; `None` leaves it as it is.
+    pub system: Option<Arc<str>>,
     /// The send as JSON, with everything resolved that acceptance resolves.
     pub request: String,
     /// The contents of its attachments, in the order in which the request names them.
@@ -406,6 +410,8 @@ pub struct SessionRow {
     pub real_cwd: Option<String>,
     /// Its tool restriction, as a JSON array.
     pub toolsets: Option<String>,
+    /// What its agent is told before the conversation.
+    pub system: Option<String>,
     /// Did a user name it?
     pub named: bool,
     /// The agent's own id.

@@ -25,6 +25,7 @@ pub(super) fn spawn() -> Spawn {
         model: None,
         thinking: None,
         toolsets: None,
+        system: None,
         session: None,
         resume: None,
         prompt: None,
@@ -44,6 +45,7 @@ pub(super) fn turn(turn: u64, text: &str) -> Prompt {
         thinking: None,
         fallback_chain: None,
         native: None,
+        begins: None,
         cwd: "/w".into(),
         toolsets: None,
     }

@@ -55,6 +55,11 @@ impl Writing<'_> {
         if is_first == Some(true) {
             listed::begin(self.conn, id, &new.request)?;
         }
+        if let Some(system) = &new.system {
+            self.conn
+                .prepare_cached("UPDATE sessions SET system = ?2 WHERE id = ?1")?
+                .execute(params![id, system])?;
+        }
         self.entered.insert(name.to_owned(), id);
         Ok((id, name.to_owned()))
     }
@@ -84,8 +89,8 @@ impl Writing<'_> {
             .conn
             .prepare_cached(
                 "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd,
-                    listed_turns)
-                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, 0) ON CONFLICT (name) DO NOTHING",
+                    listed_turns, system)
+                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, 0, ?7) ON CONFLICT (name) DO NOTHING",
             )?
             .execute(params![
                 name,
@@ -93,7 +98,8 @@ impl Writing<'_> {
                 new.cwd,
                 new.toolsets,
                 new.at,
-                new.real_cwd
+                new.real_cwd,
+                new.system
             ])?;
         if inserted == 0 {
             return Err(WriteStop::Refused(Stored::Taken));
@@ -169,7 +175,7 @@ impl Writing<'_> {
         self.conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
-                    native = NULL, title = NULL, preview = NULL WHERE id = ?1",
+                    native = NULL, title = NULL, preview = NULL, system = NULL WHERE id = ?1",
             )?
             .execute([id])?;
         Ok(Written::Done)
@@ -220,8 +226,8 @@ impl Writing<'_> {
             .prepare_cached(
                 "INSERT INTO sessions
                     (name, agent, cwd, toolsets, named, instance, created_at, real_cwd,
-                     listed_turns, title)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9)",
+                     listed_turns, title, system)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10)",
             )?
             .insert(params![
                 name,
@@ -233,6 +239,7 @@ impl Writing<'_> {
                 new.at,
                 new.real_cwd,
                 listed::beginning_of(&new.request),
+                new.system,
             ])
     }
 

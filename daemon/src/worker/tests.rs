@@ -123,6 +123,7 @@ fn spawn_words() -> Spawn {
         model: None,
         thinking: None,
         toolsets: None,
+        system: None,
         session: Some("main".to_owned()),
         resume: None,
         prompt: None,

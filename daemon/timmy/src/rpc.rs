@@ -267,6 +267,8 @@ impl Service {
             "compact": true,
             "toolsets": true,
             "fallback_chain": true,
+            "system": true,
+            "history": true,
             "models": true,
             "attachments": true,
         })

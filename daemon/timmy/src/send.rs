@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::{Earlier, Speaker};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::offered::Offered;
 use crate::line::Line;
-use crate::message::{Attached, Message};
+use crate::message::{Assistant, Attached, Message};
 use crate::model::Boxed;
 use crate::session::context::{self, Beginning};
 use crate::session::rows::Which;
@@ -135,6 +136,10 @@ pub(crate) struct SendRequest {
     /// What goes with it.
     pub(crate) attached: Vec<Attached>,
     pub(crate) conversation: Conversation,
+    /// What a new session is told behind its own system prompt.
+    pub(crate) system: Option<String>,
+    /// What was said before a new session, elsewhere.
+    pub(crate) earlier: Vec<Earlier>,
     pub(crate) selection: ModelSelection,
     pub(crate) toolsets: Option<Vec<String>>,
     pub(crate) cwd: PathBuf,
@@ -349,19 +354,28 @@ impl Agent {
         let anchors = settled(Led::new(), sent, writable).await?;
         let mut basis = self.begin(&sent.cwd, line).await?;
         basis.led = anchors.led();
+        if let Some(system) = &sent.system {
+            basis
+                .system
+                .push_str("\n\n# What this conversation is for\n\n");
+            basis.system.push_str(system.trim());
+        }
+        let mut first = earlier(&sent.earlier);
+        let from = first.len() as u64;
+        first.push(words);
         if sent.conversation == Conversation::Passing {
             let mut session = Session::passing(basis);
-            let appended = session.append(vec![words]).await;
+            let appended = session.append(first).await;
             appended.map_err(|why| unkept(&why))?;
-            return Ok((session, anchors, 0));
+            return Ok((session, anchors, from));
         }
-        let made = self.store.create(name, basis, words).await;
+        let made = self.store.create(name, basis, first).await;
         let session = made.map_err(|why| unkept(&why))?;
         if let Some(native) = session.native() {
             opened(native);
             line.say("session", json!({"native": native})).await;
         }
-        Ok((session, anchors, 0))
+        Ok((session, anchors, from))
     }
 
     /// What a new session is told.
@@ -398,6 +412,29 @@ impl Agent {
 /// What a model is told instead of its prompt when a turn is run again that was interrupted.
 const AGAIN: &str = "(This turn was interrupted and runs again: go on with what was asked last. What was \
 done before that is done.)";
+
+/// What stands before the first words of a conversation that a model had none of before.
+const BEFORE: &str = "(What was said before is not known.)";
+
+/// What was said before, elsewhere: by whom else is worth nothing to the model that reads it.
+fn earlier(said: &[Earlier]) -> Vec<Message> {
+    let mut messages = Vec::with_capacity(said.len() + 2);
+    // Not every provider takes a conversation that the model itself begins.
+    if said
+        .first()
+        .is_some_and(|first| first.role == Speaker::Assistant)
+    {
+        messages.push(Message::user(BEFORE));
+    }
+    messages.extend(said.iter().map(|one| match one.role {
+        Speaker::User => Message::user(one.text.clone()),
+        Speaker::Assistant => Message::Assistant(Assistant {
+            text: one.text.clone(),
+            ..Assistant::default()
+        }),
+    }));
+    messages
+}
 
 /// Why the first model of a plan can't be asked with what is attached. Those behind it are told what
 /// they don't see.

@@ -143,6 +143,8 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl sessions close --idle 7d --agent pi",
     "agentctl sessions -n 5 -a pi --no-fallback",
     "agentctl sessions rename s41 parser --json",
+    "agentctl send hi --system brief",
+    "agentctl sessions new main --system brief",
     "agentctl sessions search two words --session main --limit 3",
     "agentctl sessions show main",
     "agentctl jobs j41 --no-fallback",

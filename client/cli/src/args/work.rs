@@ -222,6 +222,9 @@ pub struct NewSessionArgs {
     /// Restrict the agent to these tools; may be given again
     #[arg(long = "tool", value_name = "TOOLSET")]
     pub toolsets: Vec<String>,
+    /// What the agent is told before the conversation
+    #[arg(long, value_name = "TEXT|@FILE", value_parser = value::text_or_file)]
+    pub system: Option<String>,
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,

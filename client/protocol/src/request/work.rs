@@ -326,6 +326,8 @@ pub struct SessionNew {
     /// Restricts the agent's tools.
     #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
     pub toolsets: Option<Vec<String>>,
+    /// What the agent is told before the conversation.
+    pub system: Option<String>,
 }
 
 /// A session by its name: `session.close`, `session.resume`.

@@ -86,6 +86,8 @@ mod tests {
                 thinking: Levels::Any,
                 toolsets: crate::toolsets::Toolsets::None,
                 fallback_chain: false,
+                system: crate::agent::SystemText::AtStart,
+                history: false,
                 tells: crate::agent::Reports::TEXT,
                 attachments: crate::attached::AttachmentSupport::Nothing,
                 steers: true,

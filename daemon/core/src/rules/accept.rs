@@ -97,6 +97,11 @@ impl State {
         }
         (send.provider, send.model, send.thinking) = (pins.provider, pins.model, pins.thinking);
         send.parent = placing.parent;
+        let system: Option<Arc<str>> = send.system.as_deref().map(Into::into);
+        if system.is_some() {
+            // Of the process that is looked for before this one is stored, too.
+            session.system.clone_from(&system);
+        }
         let wait = send
             .expires
             .map_or(placing.expires, Duration::from_secs_f64);
@@ -121,6 +126,7 @@ impl State {
             cwd: session.cwd.clone(),
             real_cwd: session.real_cwd.clone(),
             toolsets: session.toolsets.as_ref().map(json::text),
+            system,
             request: json::text(&send),
             contents: placing.contents.clone(),
             key: send.idempotency_key.clone(),
@@ -444,6 +450,7 @@ impl State {
             session.queue.retain(|other| *other != turn);
         }
         self.never_pinned(turn, &mut job);
+        self.never_begun(&job);
         // Before it is looked at whether the session is idle: a process bound to it would keep it.
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);

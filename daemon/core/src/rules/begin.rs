@@ -18,6 +18,7 @@ use crate::outbox::timers::Timer;
 use crate::pins;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rules::agent_choice::SAY_ITS_PATH;
+use crate::rules::beginning::begun;
 use crate::rules::turn_timeout::allowed;
 use crate::sessions::session::Session;
 use crate::state::State;
@@ -109,7 +110,7 @@ impl State {
     }
 
     /// The *running* mark is durable: the first byte may go.
-    pub(crate) fn begin(&mut self, turn: TurnId, process: Process, given: Send) {
+    pub(crate) fn begin(&mut self, turn: TurnId, process: Process, mut given: Send) {
         let current = self
             .pool
             .get(&process.worker)
@@ -163,19 +164,24 @@ impl State {
             self.now.mono + crate::limits::STALLED_AFTER,
         );
         let name = session.shown();
-        let prompt = job.prompt(turn, session, native.as_deref(), given);
+        let (begins, notice) = match self.pool.get(&process.worker) {
+            // One that has an id is a session that its agent has begun.
+            Some(slot) if context != Context::Continued && native.is_none() => {
+                begun(session, slot, &mut given)
+            }
+            _ => (None, None),
+        };
+        let is_first = session.turns == 0 && job.attempt <= 1;
+        let prompt = job.prompt(turn, session, native.as_deref(), given, begins);
         self.jobs.unclock(turn);
         if context == Context::Lost {
             self.lost_context(turn, process.worker, name);
         }
-        let Some(prompt) = prompt else { return };
-        if let Some(job) = found!(self.jobs.get(turn)) {
-            let started = What::Started {
-                attempt: job.attempt,
-                queued_ms: crate::text::millis(job.said.queued_for),
-            };
-            self.log_job(turn, started);
+        if let Some(notice) = notice.filter(|_| is_first) {
+            self.note(turn, &notice);
         }
+        let Some(prompt) = prompt else { return };
+        self.log_started(turn);
         if starts_now {
             self.spawn_for_turn(process.worker, prompt);
         } else {
@@ -188,6 +194,16 @@ impl State {
         }
         // Behind the prompt: before it the agent has no turn that they could steer.
         self.tell_steers(turn);
+    }
+
+    fn log_started(&mut self, turn: TurnId) {
+        if let Some(job) = found!(self.jobs.get(turn)) {
+            let started = What::Started {
+                attempt: job.attempt,
+                queued_ms: crate::text::millis(job.said.queued_for),
+            };
+            self.log_job(turn, started);
+        }
     }
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.

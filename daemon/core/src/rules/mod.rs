@@ -8,6 +8,7 @@ mod agent_choice;
 mod answer;
 mod audit;
 mod begin;
+mod beginning;
 mod budget;
 mod collect;
 mod commit_results;

@@ -493,6 +493,7 @@ impl State {
             model: slot.fit.model.clone(),
             thinking: slot.fit.thinking.clone(),
             toolsets: slot.fit.toolsets.clone(),
+            system: slot.fit.system.clone(),
             session: session.and_then(|session| session.name.clone()),
             resume,
             prompt: None,

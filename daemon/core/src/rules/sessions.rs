@@ -110,6 +110,7 @@ impl State {
             real_cwd: directory::real(&cwd, facts),
             cwd,
             toolsets: new.toolsets.as_ref().map(json::text),
+            system: new.system.clone(),
             at: self.now.wall_ms,
         })
     }

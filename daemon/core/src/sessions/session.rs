@@ -22,6 +22,8 @@ pub(crate) struct Session {
     pub(crate) pins: Rare<Pins>,
     /// What the process of its last turn was started with.
     pub(crate) last: Rare<Pins>,
+    /// What its agent is told before the conversation.
+    pub(crate) system: Option<Arc<str>>,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
     /// Turns that ran.
@@ -90,6 +92,7 @@ impl Session {
             real_cwd: None,
             pins: Rare::default(),
             last: Rare::default(),
+            system: None,
             native: None,
             turns: 0,
             queue: VecDeque::new(),
@@ -112,6 +115,7 @@ impl Session {
         let toolsets = row.toolsets.as_deref().and_then(crate::json::strings);
         Self {
             named: row.named,
+            system: row.system.map(Into::into),
             native: row.native,
             pins: row.pins.into(),
             turns: row.turns,

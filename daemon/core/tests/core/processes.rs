@@ -31,6 +31,7 @@ impl World {
             agent: spawn.agent.clone(),
             cwd: spawn.cwd.clone(),
             resume: spawn.resume.clone(),
+            system: spawn.system.as_deref().map(str::to_owned),
             ..Process::default()
         };
         if let Some(prompt) = spawn.prompt {
@@ -114,6 +115,7 @@ impl World {
                     "a prompt to a process that was told to end"
                 );
                 self.texts_told.push(prompt.text.clone());
+                process.begun.push(prompt.begins.clone());
                 if prompt.attachments == Attachments::InStore {
                     self.attached.push(prompt.job);
                 }

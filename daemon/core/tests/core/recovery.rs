@@ -29,6 +29,7 @@ fn session(name: &str) -> SessionRow {
         cwd: "/".to_owned(),
         real_cwd: None,
         toolsets: None,
+        system: None,
         named: true,
         native: None,
         turns: 0,

@@ -73,6 +73,7 @@ pub fn stored(world: &mut World, name: &str) {
         cwd: "/home/u".to_owned(),
         real_cwd: None,
         toolsets: None,
+        system: None,
         named: true,
         native: Some("file".to_owned()),
         turns: 3,

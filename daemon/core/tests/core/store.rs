@@ -131,12 +131,16 @@ impl World {
                             cwd: new.cwd.clone(),
                             real_cwd: new.real_cwd.clone(),
                             toolsets: new.toolsets.clone(),
+                            system: None,
                             named: new.session.is_some(),
                             native: None,
                             turns: 0,
                             pins: Pins::default(),
                             lost: false,
                         });
+                    if let Some(system) = &new.system {
+                        row.system = Some(system.to_string());
+                    }
                     if let Some(repins) = &new.repins {
                         row.pins = repins.to.clone();
                     }
@@ -249,6 +253,7 @@ impl World {
                         cwd: new.cwd,
                         real_cwd: new.real_cwd,
                         toolsets: new.toolsets,
+                        system: new.system,
                         named: true,
                         native: None,
                         turns: 0,

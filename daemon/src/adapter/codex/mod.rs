@@ -16,9 +16,10 @@ mod turn;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -93,6 +94,8 @@ pub const fn describe() -> Capabilities {
         thinking: Levels::Known(LEVELS),
         toolsets: TOOLSETS,
         fallback_chain: false,
+        system: SystemText::AtStart,
+        history: false,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -197,6 +200,8 @@ pub struct Codex {
     cwd: String,
     provider: Option<String>,
     model: Option<String>,
+    /// What is told besides its own instructions.
+    system: Option<Arc<str>>,
     /// What its commands may do, where that was restricted.
     sandbox: Option<&'static str>,
     /// Was the provider chosen here? What Codex says of its account is about its usual one.
@@ -220,6 +225,7 @@ impl Codex {
             provider: spawn.provider.clone(),
             pinned: spawn.provider.is_some(),
             model: spawn.model.clone(),
+            system: spawn.system.clone(),
             sandbox: spawn
                 .toolsets
                 .as_deref()
@@ -275,6 +281,9 @@ impl Codex {
             if let Some(value) = value {
                 params[name] = json!(value);
             }
+        }
+        if let Some(system) = &self.system {
+            params["developerInstructions"] = json!(&**system);
         }
         let method = match &self.resume {
             Some(thread) => {

@@ -267,6 +267,23 @@ fn thread_gone_is_noted_before_another_is_ready() {
 }
 
 #[test]
+fn thread_is_opened_with_the_system_text() {
+    for resume in [None, Some("old")] {
+        let mut replay = Replay::bare(&Spawn {
+            system: Some("be brief".into()),
+            ..spawn(resume)
+        });
+        replay.tell(&WorkerCommand::Probe);
+        replay.reply(&json!({}));
+        let opened = replay.wrote.last().unwrap();
+        assert_eq!(
+            opened["params"]["developerInstructions"], "be brief",
+            "{opened}"
+        );
+    }
+}
+
+#[test]
 fn thread_that_can_not_be_opened_fails_turns() {
     let mut replay = Replay::bare(&spawn(Some("old")));
     replay.tell(&WorkerCommand::Probe);

@@ -31,6 +31,15 @@ fn settings_become_flags_and_the_rest_is_pis() {
     let argv = launch(&command, &full).argv.join(" ");
     let flags = "--provider p --model m --thinking low --session /s.jsonl --tools read,grep";
     assert_eq!(argv, format!("/bin/pi --mode rpc {flags}"));
+    let told = Spawn {
+        system: Some("/etc/hosts".into()),
+        ..spawn()
+    };
+    assert_eq!(
+        launch(&command, &told).argv[3..],
+        ["--append-system-prompt", "# System\n\n/etc/hosts"],
+        "no name of a file, which it would read"
+    );
     let mapped = Spawn {
         toolsets: Some(vec!["terminal".into(), "file".into()]),
         ..spawn()

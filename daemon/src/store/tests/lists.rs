@@ -245,6 +245,7 @@ fn sessions_are_listed_as_made_without_closed_ones() {
             cwd: "/".to_owned(),
             real_cwd: None,
             toolsets: None,
+            system: None,
             at: 70_000,
         }))
     };

@@ -72,6 +72,8 @@ pub(super) fn sent(
         text,
         attached,
         conversation: own.native.map_or(Conversation::New, Conversation::Native),
+        system: send.system.clone(),
+        earlier: send.history.clone(),
         selection: ModelSelection {
             provider: send.provider.clone().or_else(|| default.provider.clone()),
             model: send.model.clone().or_else(|| default.model.clone()),

@@ -97,7 +97,7 @@ impl Store {
         self.directory.join("spill").join(native)
     }
 
-    /// Makes a session whose first message is this.
+    /// Makes a session that begins with these messages.
     ///
     /// # Errors
     /// The file can't be written; or the name was given meanwhile.
@@ -105,10 +105,10 @@ impl Store {
         self: &Arc<Self>,
         name: Option<String>,
         basis: Basis,
-        first: Message,
+        first: Vec<Message>,
     ) -> Result<Session, StoreError> {
         let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
-        let text = vec![written(&first)];
+        let text: Vec<String> = first.iter().map(written).collect();
         let own = basis.clone();
         let (native, open) = self
             .run(move |conn, failed| {
@@ -127,11 +127,7 @@ impl Store {
             native,
             open,
         };
-        Ok(Session::kept(
-            kept,
-            History::new(None, vec![first], 0),
-            basis,
-        ))
+        Ok(Session::kept(kept, History::new(None, first, 0), basis))
     }
 
     /// Opens a session; none if it isn't there.
