@@ -79,6 +79,7 @@ impl Around {
             system: None,
             named: true,
             native: None,
+            forks: None,
             turns: 0,
             pins: Pins::default(),
             lost: false,

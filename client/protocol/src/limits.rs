@@ -29,6 +29,8 @@ pub const MAX_QUESTION_TITLE: usize = 2 * 1024;
 pub const MAX_QUESTION_DETAIL: usize = 16 * 1024;
 /// Longest session name.
 pub const MAX_SESSION_NAME: usize = 128;
+/// Longest title of a session in bytes, as a person gives it: it stands in lists.
+pub const MAX_TITLE: usize = 256;
 /// Longest idempotency key in bytes.
 pub const MAX_KEY: usize = 255;
 /// Jobs of one `dispatch`: all in one commit, and one answer.

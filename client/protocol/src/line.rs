@@ -189,6 +189,16 @@ pub enum Line {
         agent: String,
         cwd: String,
     },
+    #[serde(rename = "session.fork")]
+    SessionFork {
+        ok: bool,
+        /// The new one.
+        session: String,
+        /// The one that it begins with.
+        from: String,
+        agent: String,
+        cwd: String,
+    },
     #[serde(rename = "session.close")]
     SessionClose {
         ok: bool,
@@ -208,6 +218,13 @@ pub enum Line {
         session: String,
         /// As it was called.
         was: String,
+    },
+    #[serde(rename = "session.title")]
+    SessionTitle {
+        ok: bool,
+        session: String,
+        #[serialize_always]
+        title: Option<String>,
     },
     #[serde(rename = "session.search")]
     SessionSearch {

@@ -127,6 +127,8 @@ pub struct Capabilities {
     pub system: SystemText,
     /// Does it take a conversation that was held elsewhere, unless its handshake says otherwise?
     pub history: bool,
+    /// Can it open a copy of a session, unless its handshake says otherwise?
+    pub forks: bool,
     /// Does it take a steer, unless its handshake says otherwise?
     pub steers: bool,
     /// Does it say which models it has when it is asked, unless its handshake says otherwise?

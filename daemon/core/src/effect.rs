@@ -55,6 +55,8 @@ pub struct Spawn {
     pub session: Option<String>,
     /// The agent's own id of a session to reopen.
     pub resume: Option<String>,
+    /// Is that one left as it is, and a copy of it opened?
+    pub forks: bool,
     /// The turn, for an agent that takes a process per turn.
     pub prompt: Option<Box<Prompt>>,
 }

@@ -42,6 +42,8 @@ pub struct Prompt {
     pub fallback_chain: Option<Vec<String>>,
     /// The agent's own id of the session, where it reopens sessions in turns.
     pub native: Option<String>,
+    /// Is that another session's id, which is left as it is, and a copy of it opened?
+    pub forks: bool,
     /// What the session begins with, where it goes with its first turn.
     pub begins: Option<Box<Begins>>,
     /// Absolute working directory.
@@ -247,6 +249,8 @@ pub struct Traits {
     pub system: Option<bool>,
     /// Does it take a conversation that was held elsewhere?
     pub history: Option<bool>,
+    /// Does it open a copy of a session with a turn?
+    pub forks: Option<bool>,
     /// Does it take steers?
     pub steers: Option<bool>,
     /// Can it shorten what it remembers?

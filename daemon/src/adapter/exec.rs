@@ -75,6 +75,7 @@ pub fn describe(command: &[String]) -> Capabilities {
         fallback_chain: false,
         system: SystemText::InPrompt,
         history: false,
+        forks: false,
         steers: false,
         lists_models: false,
         compacts: false,

@@ -63,6 +63,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: true,
         system: SystemText::WithTurn,
         history: true,
+        forks: true,
         steers: false,
         lists_models: true,
         compacts: false,
@@ -158,6 +159,7 @@ impl Jsonl {
             resumes: Some(line.is_true("resumes")),
             toolsets: Some(line.is_true("toolsets")),
             fallback_chain: Some(line.is_true("fallback_chain")),
+            forks: Some(line.is_true("forks")),
             system: Some(line.is_true("system")),
             history: Some(line.is_true("history")),
             lists_models: Some(line.is_true("models")),
@@ -468,6 +470,9 @@ fn send(prompt: &Prompt) -> Value {
         if let Some(value) = value {
             line[name] = json!(value);
         }
+    }
+    if prompt.forks {
+        line["fork"] = json!(true);
     }
     if let Some(toolsets) = &prompt.toolsets {
         line["toolsets"] = json!(toolsets);

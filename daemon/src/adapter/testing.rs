@@ -28,6 +28,7 @@ pub(super) fn spawn() -> Spawn {
         system: None,
         session: None,
         resume: None,
+        forks: false,
         prompt: None,
     }
 }
@@ -45,6 +46,7 @@ pub(super) fn turn(turn: u64, text: &str) -> Prompt {
         thinking: None,
         fallback_chain: None,
         native: None,
+        forks: false,
         begins: None,
         cwd: "/w".into(),
         toolsets: None,

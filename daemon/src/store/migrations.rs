@@ -290,5 +290,10 @@ ALTER TABLE sessions ADD COLUMN title TEXT;
 ALTER TABLE sessions ADD COLUMN preview TEXT;
 ";
 
-/// What a session's agent is told before the conversation. Behind the columns that an accept looks at.
-const VERSION_9: &str = "ALTER TABLE sessions ADD COLUMN system TEXT;";
+/// What a session's agent is told before the conversation, what people call the session, and the
+/// agent's id of the one that it begins as a copy of. Behind the columns that an accept looks at.
+const VERSION_9: &str = "
+ALTER TABLE sessions ADD COLUMN system TEXT;
+ALTER TABLE sessions ADD COLUMN called TEXT;
+ALTER TABLE sessions ADD COLUMN forks TEXT;
+";

@@ -6,6 +6,7 @@
 use agentd_core::store::{NewJob, NewSession, Stored, Written};
 use rusqlite::{OptionalExtension as _, params};
 
+use super::columns::int;
 use super::write::{WriteStop, Writing};
 use super::{Liveness, listed};
 
@@ -85,12 +86,15 @@ impl Writing<'_> {
             Some(name) => name.clone(),
             None => self.free_name()?,
         };
+        let fork = new.fork.as_deref();
+        let pins = fork.map(|fork| &fork.pins);
         let inserted = self
             .conn
             .prepare_cached(
                 "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd,
-                    listed_turns, system)
-                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, 0, ?7) ON CONFLICT (name) DO NOTHING",
+                    listed_turns, system, turns, forks, provider, model, thinking, called)
+                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?8, ?7, ?8, ?9, ?10, ?11, ?12,
+                    (SELECT coalesce(called, title) FROM sessions WHERE name = ?13)) ON CONFLICT (name) DO NOTHING",
             )?
             .execute(params![
                 name,
@@ -99,7 +103,13 @@ impl Writing<'_> {
                 new.toolsets,
                 new.at,
                 new.real_cwd,
-                new.system
+                new.system,
+                fork.map_or(0, |fork| int(fork.turns)),
+                fork.map(|fork| &fork.native),
+                pins.and_then(|pins| pins.provider.as_deref()),
+                pins.and_then(|pins| pins.model.as_deref()),
+                pins.and_then(|pins| pins.thinking.as_deref()),
+                fork.map(|fork| &fork.from),
             ])?;
         if inserted == 0 {
             return Err(WriteStop::Refused(Stored::Taken));
@@ -175,7 +185,8 @@ impl Writing<'_> {
         self.conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
-                    native = NULL, title = NULL, preview = NULL, system = NULL WHERE id = ?1",
+                    native = NULL, title = NULL, preview = NULL, system = NULL, forks = NULL
+                 WHERE id = ?1",
             )?
             .execute([id])?;
         Ok(Written::Done)
@@ -218,6 +229,20 @@ impl Writing<'_> {
             .execute(params![id, to])?;
         Ok(Written::Opened {
             session: to.to_owned(),
+        })
+    }
+
+    /// What people call it.
+    pub(super) fn entitle(&self, session: &str, title: Option<&str>) -> Result<Written, WriteStop> {
+        let changed = self
+            .conn
+            .prepare_cached("UPDATE sessions SET called = ?2 WHERE name = ?1")?
+            .execute(params![session, title])?;
+        Ok(match changed {
+            0 => Written::Done,
+            _ => Written::Opened {
+                session: session.to_owned(),
+            },
         })
     }
 

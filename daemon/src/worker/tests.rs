@@ -126,6 +126,7 @@ fn spawn_words() -> Spawn {
         system: None,
         session: Some("main".to_owned()),
         resume: None,
+        forks: false,
         prompt: None,
     }
 }

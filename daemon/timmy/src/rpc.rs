@@ -267,6 +267,7 @@ impl Service {
             "compact": true,
             "toolsets": true,
             "fallback_chain": true,
+            "forks": true,
             "system": true,
             "history": true,
             "models": true,

@@ -3,6 +3,7 @@
 //! Owns how a session is opened, continued or begun for a turn. Must not know standard input, nor
 //! how models, tools and settings are found: [`AgentEnv`] does.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,6 +124,8 @@ pub(crate) enum Conversation {
     New,
     /// The one that was announced as this.
     Native(String),
+    /// A copy of the one that was announced as this.
+    CopyOf(String),
     /// The one that a person named so, or a new one of that name.
     Named(String),
     /// One that isn't kept.
@@ -316,6 +319,11 @@ impl Agent {
         };
         let (which, name) = match &sent.conversation {
             Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
+            Conversation::CopyOf(native) => {
+                let copied = self.store.copy(native.clone()).await;
+                let copied = copied.map_err(|why| unkept(&why))?;
+                (copied.map(Which::Native), None)
+            }
             Conversation::Named(name) => (Some(Which::Name(name.clone())), Some(name.clone())),
             Conversation::New | Conversation::Passing => (None, None),
         };
@@ -323,6 +331,11 @@ impl Agent {
             let found = self.store.open(which).await.map_err(|why| unkept(&why))?;
             if let Some(mut session) = found {
                 session.native().into_iter().for_each(opened);
+                if let (Conversation::CopyOf(_), Some(native)) =
+                    (&sent.conversation, session.native())
+                {
+                    line.say("session", json!({"native": native})).await;
+                }
                 // A process that died in the middle left calls without a result, which no provider
                 // takes.
                 let mut messages = session.history().interrupted();
@@ -346,20 +359,17 @@ impl Agent {
         }
         // Beginning anew under a name that was announced would be a conversation that forgot
         // everything in silence.
-        if matches!(sent.conversation, Conversation::Native(_)) {
+        if matches!(
+            sent.conversation,
+            Conversation::Native(_) | Conversation::CopyOf(_)
+        ) {
             let text = "the earlier turns of this session are not there any more";
             line.warn("context-lost", text).await;
             return Err(lost());
         }
         let anchors = settled(Led::new(), sent, writable).await?;
-        let mut basis = self.begin(&sent.cwd, line).await?;
+        let mut basis = self.begin(sent, line).await?;
         basis.led = anchors.led();
-        if let Some(system) = &sent.system {
-            basis
-                .system
-                .push_str("\n\n# What this conversation is for\n\n");
-            basis.system.push_str(system.trim());
-        }
         let mut first = earlier(&sent.earlier);
         let from = first.len() as u64;
         first.push(words);
@@ -379,9 +389,9 @@ impl Agent {
     }
 
     /// What a new session is told.
-    async fn begin(&self, cwd: &Path, line: &Line) -> Result<Basis, Rejected> {
+    async fn begin(&self, sent: &SendRequest, line: &Line) -> Result<Basis, Rejected> {
         let agent = self.env.agent().map(str::to_owned);
-        let (own, cwd) = (self.env.own().to_owned(), cwd.to_owned());
+        let (own, cwd) = (self.env.own().to_owned(), sent.cwd.clone());
         let confinement = self.env.confinement();
         let now = report::rfc3339(self.env.wall_ms());
         let begun = blocking(move || {
@@ -397,7 +407,15 @@ impl Agent {
         for note in &begun.notes {
             line.warn("context", note).await;
         }
-        Ok(begun.basis)
+        let mut basis = begun.basis;
+        if let Some(system) = &sent.system {
+            let system = system.trim();
+            let _infallible = write!(
+                basis.system,
+                "\n\n# What this conversation is for\n\n{system}"
+            );
+        }
+        Ok(basis)
     }
 
     fn spill(&self, native: Option<&str>) -> PathBuf {

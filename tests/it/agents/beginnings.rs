@@ -1,4 +1,4 @@
-//! What a session begins with: a system text and what was said elsewhere.
+//! What a session begins with: a system text and what was said elsewhere, or what another one remembers.
 //!
 //! Owns that each agent's model hears both, in whichever place, and the text after a new process, too.
 
@@ -68,4 +68,47 @@ pub(super) fn is_told_how_a_session_begins(driven: &Driven) {
         );
     }
     scene.was_understood(driven);
+}
+
+pub(super) fn forks_a_session(driven: &Driven) {
+    let scene = Scene::of(driven, "");
+    let label = &driven.label;
+    let ask = |line: &str| scene.daemon.ask(line).pop().unwrap();
+    scene.ask("one");
+    let forked = ask(r#"{"type":"session.fork","session":"main","to":"other"}"#);
+    if !scene.kind.describe(&[]).forks {
+        assert_eq!(forked["code"], "unsupported", "{label}: {forked:#}");
+        return;
+    }
+    assert_eq!(forked["session"], "other", "{label}: {forked:#}");
+    let other = |text: &str| {
+        let line = json!({"prompt": text, "session": "other"});
+        ask(&line.to_string())
+    };
+    let first = other("two [[recall]]");
+    assert!(text(driven, &first).contains("one"), "{label}: {first:#}");
+    assert_eq!(first["context"], "continued", "{label}: {first:#}");
+    // Neither hears of the other from now on.
+    let old = scene.ask("three [[recall]]");
+    let said = text(driven, &old);
+    assert!(
+        said.contains("one") && !said.contains("two"),
+        "{label}: {old:#}"
+    );
+    let new = other("four [[recall]]");
+    let said = text(driven, &new);
+    assert!(
+        said.contains("two") && !said.contains("three"),
+        "{label}: {new:#}"
+    );
+    let daemon = scene.daemon.kill().start();
+    let again = daemon
+        .ask(r#"{"prompt":"five [[recall]]","session":"other"}"#)
+        .pop()
+        .unwrap();
+    let said = text(driven, &again);
+    assert!(
+        said.contains("two") && said.contains("four"),
+        "{label}: {again:#}"
+    );
 }

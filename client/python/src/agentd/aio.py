@@ -128,6 +128,11 @@ class Session:
         await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
 
     @checked
+    async def set_title(self, title: str | None) -> None:
+        """What it is called in lists; None: how its first prompt begins."""
+        await self._harness.set_title(self.name, title)
+
+    @checked
     async def models(self) -> list[Model]:
         """Which models its agent has; the default is what its next turn takes."""
         return await self._harness.models(session=self.name)
@@ -380,6 +385,25 @@ class Harness:
         stays."""
         named = {"session": session, "model": model, "provider": provider, "thinking": thinking}
         await self._core.ask("set_model", named, changes=True, alone=False)
+
+    @checked
+    async def set_title(self, session: str, title: str | None) -> None:
+        """What a session is called in lists; None: how its first prompt begins."""
+        named = {"session": session, "title": title}
+        await self._core.ask("session.title", named, changes=True, alone=False)
+
+    @checked
+    async def fork(self, session: str, name: str | None = None) -> str:
+        """Makes another session that begins with what the agent remembers of one, and gives its name.
+        The agent makes its copy when the first turn of the new one begins: what the old one is told
+        until then is in both.
+
+        Raises ``errors.UnsupportedError`` where the agent can't, ``errors.SessionBusyError`` while the
+        session has unfinished turns.
+        """
+        named = {"session": session, "to": name}
+        line = await self._core.ask("session.fork", named, changes=True, alone=False)
+        return str(line.get("session"))
 
     @checked
     async def compact(self, session: str, instructions: str | None = None) -> str | None:

@@ -433,6 +433,7 @@ impl Job {
             model: given.model,
             thinking: given.thinking,
             fallback_chain: given.fallback_chain,
+            forks: native.is_some() && session.is_copied(),
             native: native.map(str::to_owned),
             begins: begins.map(Box::new),
             cwd: session.cwd.clone(),

@@ -51,6 +51,8 @@ pub(crate) struct Slot {
     pub(crate) system: SystemText,
     /// It takes a conversation that was held elsewhere.
     pub(crate) history: bool,
+    /// It opens copies of sessions.
+    pub(crate) forks: bool,
     /// The models that it offers, where it lists them.
     pub(crate) models: Option<Vec<String>>,
     /// Its turns take steers.
@@ -339,6 +341,7 @@ impl Slot {
             fallback_chain: agent.describe.fallback_chain,
             system: agent.describe.system,
             history: agent.describe.history,
+            forks: agent.describe.forks,
             models: None,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,

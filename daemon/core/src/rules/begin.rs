@@ -231,11 +231,11 @@ impl State {
         let session = self.sessions.get(&self.jobs.get(&turn)?.session)?;
         let slot = self.pool.get(&worker)?;
         let by_id = slot.reopens_in_turns();
-        let native = session.native.clone().filter(|_| by_id);
+        let native = session.reopened_by().filter(|_| by_id).map(str::to_owned);
         let remembers = slot.describe.resume != Resume::Stateless;
         // What an agent without memory never had it can't lose; one that was run in another form
         // had it.
-        let context = if session.turns == 0 || !remembers && session.native.is_none() {
+        let context = if session.turns == 0 || !remembers && session.reopened_by().is_none() {
             Context::New
         } else if !remembers {
             Context::Lost
@@ -350,6 +350,8 @@ impl State {
             "`toolsets` was given, but the agent can't restrict its tools"
         } else if given.fallback_chain.is_some() && !slot.fallback_chain {
             "`fallback_chain` was given, but the agent takes none"
+        } else if session.is_copied() && !slot.forks {
+            "the session is a copy of another one, and the agent can't open it"
         } else {
             return None;
         };
@@ -439,7 +441,7 @@ impl State {
 /// Does the agent know the session by an id of its own? One that is reopened when its process starts
 /// is asked for it then.
 pub(crate) fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
-    session.native.is_some() || !slot.reopens_in_turns()
+    session.reopened_by().is_some() || !slot.reopens_in_turns()
 }
 
 /// What a turn is told that can't do without its session's earlier ones.

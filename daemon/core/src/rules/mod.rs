@@ -21,6 +21,7 @@ mod extra_process;
 mod fanout;
 mod finish;
 mod followers;
+mod fork;
 mod indexing;
 mod inside;
 mod logging;

@@ -6,7 +6,7 @@
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::request::{Decoded, Send};
-use agentd_protocol::work::{Named, SessionNew};
+use agentd_protocol::work::{Named, SessionNew, SessionTitle};
 use agentd_protocol::{Code, Id, JobId, Request};
 
 use crate::effect::StopStage;
@@ -111,6 +111,7 @@ impl State {
             cwd,
             toolsets: new.toolsets.as_ref().map(json::text),
             system: new.system.clone(),
+            fork: None,
             at: self.now.wall_ms,
         })
     }
@@ -169,6 +170,29 @@ impl State {
         self.forget_session_if_idle(session);
     }
 
+    pub(crate) fn session_title(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        named: SessionTitle,
+        facts: &RequestContext,
+    ) {
+        let again = Request::SessionTitle(named.clone());
+        let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
+            return;
+        };
+        // Only the store knows titles.
+        self.forget_session_if_idle(session);
+        let SessionTitle { session, title } = named;
+        let write = Write::Title {
+            session: session.clone(),
+            title: title.clone(),
+        };
+        let changed = Changed::Titled { session, title };
+        self.outbox
+            .commit(Awaiting::Changed { conn, id, changed }, vec![write]);
+    }
+
     pub(crate) fn session_resume(
         &mut self,
         conn: ConnId,
@@ -219,18 +243,19 @@ impl State {
             refused => return self.change_refused(conn, id, &changed, refused),
         };
         let line = match changed {
-            Changed::New { agent, cwd } => {
-                let opened = written.into_iter().find_map(|written| match written {
-                    Written::Opened { session } => Some(session),
-                    _ => None,
-                });
-                Line::SessionNew {
-                    ok: true,
-                    session: opened.unwrap_or_default(),
-                    agent,
-                    cwd,
-                }
-            }
+            Changed::New { agent, cwd } => Line::SessionNew {
+                ok: true,
+                session: opened(written.first()).unwrap_or_default(),
+                agent,
+                cwd,
+            },
+            Changed::Forked { from, agent, cwd } => Line::SessionFork {
+                ok: true,
+                session: opened(written.first()).unwrap_or_default(),
+                from,
+                agent,
+                cwd,
+            },
             Changed::Renamed { session, was } => {
                 return self.has_other_name((conn, id), session, was, written);
             }
@@ -248,6 +273,15 @@ impl State {
                     jobs,
                 }
             }
+            // It was closed meanwhile, or never accepted.
+            Changed::Titled { session, .. } if opened(written.first()).is_none() => {
+                return self.refuse(conn, id, crate::rules::queries::unknown_session(&session));
+            }
+            Changed::Titled { session, title } => Line::SessionTitle {
+                ok: true,
+                session,
+                title,
+            },
             Changed::Model {
                 session,
                 stored: false,
@@ -279,7 +313,10 @@ impl State {
 
     fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {
         let rejected = match (refused, changed) {
-            (Stored::Taken, Changed::New { .. } | Changed::Renamed { .. }) => {
+            (
+                Stored::Taken,
+                Changed::New { .. } | Changed::Forked { .. } | Changed::Renamed { .. },
+            ) => {
                 Rejected::new(Code::SessionConflict, "a session of this name exists").hint(ANOTHER)
             }
             (Stored::Taken, _) => {
@@ -297,7 +334,11 @@ impl State {
         let kept = match changed {
             Changed::Closed { session } => self.sessions.named(session),
             Changed::Renamed { session, .. } => Some(*session),
-            Changed::New { .. } | Changed::Resumed { .. } | Changed::Model { .. } => None,
+            Changed::New { .. }
+            | Changed::Forked { .. }
+            | Changed::Titled { .. }
+            | Changed::Resumed { .. }
+            | Changed::Model { .. } => None,
         };
         if let Some(session) = kept {
             // The store kept it, so it goes on as before.
@@ -341,6 +382,14 @@ pub(crate) fn is_leaving(session: &Session) -> Rejected {
     let name = session.shown();
     let error = format!("the session `{name}` is being closed or renamed");
     Rejected::new(Code::SessionBusy, error)
+}
+
+/// The name that the store says a session has.
+fn opened(written: Option<&Written>) -> Option<String> {
+    match written {
+        Some(Written::Opened { session }) => Some(session.clone()),
+        _ => None,
+    }
 }
 
 /// So many turns, for people.

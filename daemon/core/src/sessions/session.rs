@@ -26,6 +26,8 @@ pub(crate) struct Session {
     pub(crate) system: Option<Arc<str>>,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
+    /// The agent's own id of the session that it begins as a copy of, until it has one of its own.
+    pub(crate) forks: Option<Box<str>>,
     /// Turns that ran.
     pub(crate) turns: u64,
     /// Waiting turns, pending ones included, oldest first.
@@ -94,6 +96,7 @@ impl Session {
             last: Rare::default(),
             system: None,
             native: None,
+            forks: None,
             turns: 0,
             queue: VecDeque::new(),
             current: None,
@@ -117,6 +120,7 @@ impl Session {
             named: row.named,
             system: row.system.map(Into::into),
             native: row.native,
+            forks: row.forks.map(Into::into),
             pins: row.pins.into(),
             turns: row.turns,
             lost: row.lost,
@@ -133,6 +137,16 @@ impl Session {
             && self.slot.is_none()
             && self.gate.is_none()
             && !self.closing
+    }
+
+    /// By which id its agent reopens it: its own, or that of the one that it begins as a copy of.
+    pub(crate) fn reopened_by(&self) -> Option<&str> {
+        self.native.as_deref().or(self.forks.as_deref())
+    }
+
+    /// Is what its agent reopens another session, of which it gets a copy?
+    pub(crate) const fn is_copied(&self) -> bool {
+        self.native.is_none() && self.forks.is_some()
     }
 
     /// It has no process any more, and none that comes up for it.

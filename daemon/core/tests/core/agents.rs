@@ -33,6 +33,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
             _ => SystemText::InPrompt,
         },
         history: resume == Resume::InTurn,
+        forks: matches!(resume, Resume::Native | Resume::InTurn),
         steers: sessions != Sessions::PerTurn,
         lists_models: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,

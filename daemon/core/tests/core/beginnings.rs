@@ -35,7 +35,8 @@ fn beginning_goes_with_first_turn_where_taken() {
     world.request(conn, 1, &begins("keeps", ""));
     let process = only(&world);
     world.get_ready_as(process, able());
-    let begun = world.processes[&process].begun[0]
+    let begun = world.processes[&process].given[0]
+        .begins
         .clone()
         .expect("it is told");
     assert_eq!(begun.system.as_deref(), Some("be brief"));
@@ -48,7 +49,7 @@ fn beginning_goes_with_first_turn_where_taken() {
     world.end_turn(process);
     let more = r#"{"type":"send","text":"more","session":"main"}"#;
     world.request(conn, 2, more);
-    assert_eq!(world.processes[&process].begun[1], None);
+    assert_eq!(world.processes[&process].given[1].begins, None);
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn beginning_stands_in_prompt_where_not_taken() {
     world.request(conn, 1, &begins("many", ""));
     let process = only(&world);
     world.get_ready(process);
-    assert_eq!(world.processes[&process].begun, [None]);
+    assert_eq!(world.processes[&process].given[0].begins, None);
     let first = world.texts_told[0].clone();
     assert!(first.starts_with("# System\n\nbe brief\n"), "{first}");
     assert!(

@@ -19,6 +19,7 @@ mod directories;
 mod dispatch;
 mod fairness;
 mod flood;
+mod forked;
 mod forms;
 mod found;
 mod held;

@@ -32,6 +32,7 @@ fn session(name: &str) -> SessionRow {
         system: None,
         named: true,
         native: None,
+        forks: None,
         turns: 0,
         pins: Pins::default(),
         lost: false,

@@ -76,6 +76,7 @@ pub fn stored(world: &mut World, name: &str) {
         system: None,
         named: true,
         native: Some("file".to_owned()),
+        forks: None,
         turns: 3,
         pins: Pins::default(),
         lost: false,

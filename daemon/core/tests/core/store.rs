@@ -134,6 +134,7 @@ impl World {
                             system: None,
                             named: new.session.is_some(),
                             native: None,
+                            forks: None,
                             turns: 0,
                             pins: Pins::default(),
                             lost: false,
@@ -225,7 +226,8 @@ impl World {
                     id: Some("evt_2".to_owned()),
                 },
                 Write::Native { session, native } => {
-                    self.sessions.get_mut(&session).unwrap().native = native;
+                    let row = self.sessions.get_mut(&session).unwrap();
+                    (row.native, row.forks) = (native, None);
                     Written::Done
                 }
                 Write::Lost { session } => {
@@ -256,8 +258,9 @@ impl World {
                         system: new.system,
                         named: true,
                         native: None,
-                        turns: 0,
-                        pins: Pins::default(),
+                        forks: new.fork.as_ref().map(|fork| fork.native.clone()),
+                        turns: new.fork.as_ref().map_or(0, |fork| fork.turns),
+                        pins: new.fork.map_or_else(Pins::default, |fork| fork.pins),
                         lost: false,
                     };
                     self.sessions.insert(name.clone(), row);
@@ -276,6 +279,10 @@ impl World {
                 Write::Rename { session, to } => match self.rename(&session, to) {
                     Ok(renamed) => renamed,
                     Err(refused) => return refused,
+                },
+                Write::Title { session, .. } => match self.sessions.contains_key(&session) {
+                    true => Written::Opened { session },
+                    false => Written::Done,
                 },
                 Write::Model { session, pins } => {
                     if let Some(row) = self.sessions.get_mut(&session) {

@@ -55,6 +55,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::InPrompt,
         history: false,
+        forks: false,
         steers: false,
         lists_models: true,
         compacts: false,

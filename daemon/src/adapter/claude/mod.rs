@@ -107,6 +107,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::AtStart,
         history: false,
+        forks: true,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -142,6 +143,9 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     }
     if let Some(id) = &spawn.resume {
         put(&["--resume", id]);
+        if spawn.forks {
+            put(&["--fork-session"]);
+        }
     }
     if let Some(system) = &spawn.system {
         // Behind its own: without that it would not know its tools.

@@ -41,6 +41,16 @@ fn settings_become_flags_or_variables() {
         launched.argv.join(" "),
         format!("/bin/claude {wire} --model m --resume s-1 --tools Read,Grep --effort high")
     );
+    let copy = Spawn {
+        resume: Some("s-1".into()),
+        forks: true,
+        ..spawn()
+    };
+    let argv = launch(&command, &copy).argv;
+    assert_eq!(
+        argv[argv.len() - 3..],
+        ["--resume", "s-1", "--fork-session"]
+    );
     let told = Spawn {
         system: Some("be brief".into()),
         ..spawn()

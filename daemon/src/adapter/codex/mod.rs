@@ -96,6 +96,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::AtStart,
         history: false,
+        forks: true,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -153,7 +154,7 @@ pub fn mark(marks: &[(&str, &str)], argv: &mut Vec<String>) {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum OpenRequest {
     Initialize,
-    /// `thread/start` or `thread/resume`.
+    /// `thread/start`, `thread/resume` or `thread/fork`.
     Open,
     /// Only whether there is an answer.
     Probe,
@@ -197,6 +198,8 @@ pub struct Codex {
     thread: Thread,
     /// The thread to resume.
     resume: Option<String>,
+    /// Is that one left as it is, and a copy of it opened?
+    forks: bool,
     cwd: String,
     provider: Option<String>,
     model: Option<String>,
@@ -221,6 +224,7 @@ impl Codex {
     pub fn new(spawn: &Spawn) -> Self {
         Self {
             resume: spawn.resume.clone(),
+            forks: spawn.forks,
             cwd: spawn.cwd.clone(),
             provider: spawn.provider.clone(),
             pinned: spawn.provider.is_some(),
@@ -290,7 +294,11 @@ impl Codex {
                 params["threadId"] = json!(thread);
                 // Or all of the thread would come back, in one line.
                 params["excludeTurns"] = json!(true);
-                "thread/resume"
+                if self.forks {
+                    "thread/fork"
+                } else {
+                    "thread/resume"
+                }
             }
             None => "thread/start",
         };

@@ -284,6 +284,19 @@ fn thread_is_opened_with_the_system_text() {
 }
 
 #[test]
+fn thread_of_a_fork_is_a_copy() {
+    let mut replay = Replay::bare(&Spawn {
+        forks: true,
+        ..spawn(Some("old"))
+    });
+    replay.tell(&WorkerCommand::Probe);
+    replay.reply(&json!({}));
+    let opened = replay.wrote.last().unwrap();
+    assert_eq!(opened["method"], "thread/fork", "{opened}");
+    assert_eq!(opened["params"]["threadId"], "old", "{opened}");
+}
+
+#[test]
 fn thread_that_can_not_be_opened_fails_turns() {
     let mut replay = Replay::bare(&spawn(Some("old")));
     replay.tell(&WorkerCommand::Probe);

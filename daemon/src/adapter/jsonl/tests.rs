@@ -67,6 +67,7 @@ pub(super) fn says_nothing() -> Traits {
         resumes: Some(false),
         toolsets: Some(false),
         fallback_chain: Some(false),
+        forks: Some(false),
         system: Some(false),
         history: Some(false),
         lists_models: Some(false),
@@ -97,6 +98,7 @@ fn send_names_what_is_pinned_and_nothing_else() {
         thinking: Some("low".into()),
         fallback_chain: Some(vec!["q/n/o".into()]),
         native: Some("s-1".into()),
+        forks: true,
         toolsets: Some(vec!["read".into()]),
         begins: Some(Box::new(Begins {
             system: Some("be brief".into()),
@@ -115,6 +117,7 @@ fn send_names_what_is_pinned_and_nothing_else() {
     assert_eq!(value["toolsets"], json!(["read"]));
     assert_eq!(value["fallback_chain"], json!(["q/n/o"]));
     assert_eq!(value["native"], "s-1");
+    assert_eq!(value["fork"], true);
     assert_eq!(value["system"], "be brief");
     assert_eq!(
         value["history"],

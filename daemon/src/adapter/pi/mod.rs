@@ -72,6 +72,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::AtStart,
         history: false,
+        forks: true,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -109,7 +110,10 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         ("--provider", &spawn.provider),
         ("--model", &spawn.model),
         ("--thinking", &spawn.thinking),
-        ("--session", &spawn.resume),
+        (
+            if spawn.forks { "--fork" } else { "--session" },
+            &spawn.resume,
+        ),
     ] {
         if let Some(value) = value {
             argv.extend([flag.to_owned(), value.clone()]);

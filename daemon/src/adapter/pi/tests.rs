@@ -31,6 +31,12 @@ fn settings_become_flags_and_the_rest_is_pis() {
     let argv = launch(&command, &full).argv.join(" ");
     let flags = "--provider p --model m --thinking low --session /s.jsonl --tools read,grep";
     assert_eq!(argv, format!("/bin/pi --mode rpc {flags}"));
+    let copy = Spawn {
+        resume: Some("/s.jsonl".into()),
+        forks: true,
+        ..spawn()
+    };
+    assert_eq!(launch(&command, &copy).argv[3..], ["--fork", "/s.jsonl"]);
     let told = Spawn {
         system: Some("/etc/hosts".into()),
         ..spawn()

@@ -209,6 +209,7 @@ fn kinds() -> String {
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
         row("lists its models", &|it| said(it, it.lists_models)),
+        row("`session.fork`", &|it| said(it, it.forks)),
     ]);
     rows.extend(told(&row));
     rows.extend([

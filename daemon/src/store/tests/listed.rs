@@ -79,6 +79,7 @@ fn session_lists_read_no_job_that_has_ended() {
         real_cwd: None,
         toolsets: None,
         system: None,
+        fork: None,
         at: 500,
     };
     store.commit(vec![Write::Open(Box::new(new_session))]);

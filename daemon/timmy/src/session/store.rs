@@ -130,6 +130,15 @@ impl Store {
         Ok(Session::kept(kept, History::new(None, first, 0), basis))
     }
 
+    /// Makes a session that has what another one has, which is left as it is; none if that isn't there.
+    ///
+    /// # Errors
+    /// The file can't be read or written.
+    pub(crate) async fn copy(&self, native: String) -> Result<Option<String>, StoreError> {
+        self.run(move |conn, failed| rows::copy(conn, &native, wall_ms()).map_err(failed))
+            .await
+    }
+
     /// Opens a session; none if it isn't there.
     ///
     /// # Errors
