@@ -16,6 +16,7 @@ use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, Turn
 use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
 pub use sandbox::{Reach, Sandbox};
+pub use session::{SessionChange, SessionChanged};
 
 /// Most lines are shorter.
 const USUAL_LINE: usize = 256;
@@ -97,6 +98,7 @@ pub enum Line {
         /// How far a yes goes, if further than once.
         scope: Option<String>,
     },
+    SessionChanged(Box<SessionChanged>),
     Note {
         job: Option<JobId>,
         level: Level,
@@ -535,6 +537,7 @@ mod body;
 mod hello;
 mod refusal;
 mod sandbox;
+mod session;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -101,6 +101,9 @@ pub struct Subscribe {
     pub after: Option<u64>,
     /// The cursor's epoch: of another one, it is refused.
     pub epoch: Option<String>,
+    /// What becomes of sessions, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sessions: bool,
 }
 
 /// `send`: one user turn. PROTOCOL.md part 4 explains each field.

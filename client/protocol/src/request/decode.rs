@@ -90,6 +90,11 @@ impl Checked for Collect {
 
 impl Checked for Subscribe {
     fn check(&self) -> Result<(), Rejected> {
+        if self.sessions && self.jobs.is_some() {
+            return Err(invalid(
+                "`sessions` is given with `jobs`: expected no filter, or `session`",
+            ));
+        }
         match self.jobs.as_ref().is_some_and(Vec::is_empty) {
             true => Err(invalid(
                 "`jobs` is empty: expected at least one, or no `jobs`",

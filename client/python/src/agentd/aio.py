@@ -446,11 +446,14 @@ class Harness:
         jobs: list[str] | None = None,
         after: int | None = None,
         epoch: str | None = None,
+        sessions: bool = False,
     ) -> AsyncIterator[Event]:
         """What happens, of all jobs or of a ``session`` or some ``jobs``, without end. With
         ``after``, the ``seq`` of an event, first what happened since; 0 is the beginning.
-        ``epoch`` is the store's, as the event ``live`` says it."""
+        ``epoch`` is the store's, as the event ``live`` says it. With ``sessions``, what becomes of
+        sessions, too, as events ``session_changed``."""
         named = {"session": session, "jobs": jobs, "after": after, "epoch": epoch}
+        named["sessions"] = sessions or None
         return self._core.events({name: one for name, one in named.items() if one is not None})
 
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Accepted, Line, Telling};
+use agentd_protocol::line::{Accepted, Line, SessionChange, SessionChanged, Telling};
 use agentd_protocol::request::Send;
 use agentd_protocol::{Code, JobId, request};
 
@@ -23,6 +23,7 @@ use crate::peers::conn::{Follow, FollowState};
 use crate::rules::budget;
 use crate::rules::fanout::Happened;
 use crate::rules::pins::{from_now_on, in_force};
+use crate::rules::session_news::{changed, of_model};
 use crate::state::State;
 use crate::store::{Due, NewJob, Position, Repins, Stored, Write, Written};
 use crate::terms::Terms;
@@ -309,7 +310,10 @@ impl State {
         }
         self.sessions.name(session, &session_name);
         if let Some(known) = found!(self.sessions.get_mut(session)) {
-            (known.stored, known.leased) = (true, true);
+            known.leased = true;
+            let is_new = !std::mem::replace(&mut known.stored, true);
+            let made = is_new.then(|| (known.agent.clone(), known.cwd.clone()));
+            self.session_accepted(&session_name, made, new.as_deref());
         }
         if placed.is_none() {
             self.jobs.waits(turn);
@@ -357,6 +361,26 @@ impl State {
                 |given| Ok(*given),
             );
             self.begin_with(turn, process, given);
+        }
+    }
+
+    /// Tells what a send makes of its session: it is there, or has another model from now on.
+    fn session_accepted(
+        &mut self,
+        session: &str,
+        made: Option<(String, String)>,
+        new: Option<&NewJob>,
+    ) {
+        if let Some((agent, cwd)) = made {
+            let made = SessionChanged {
+                agent: Some(agent),
+                cwd: Some(cwd),
+                ..changed(SessionChange::Made)
+            };
+            self.session_is(session, made);
+        }
+        if let Some(repins) = new.and_then(|new| new.repins.as_ref()) {
+            self.session_is(session, of_model(&repins.to));
         }
     }
 

@@ -43,6 +43,7 @@ mod restart;
 mod room;
 mod schedule;
 mod send;
+mod session_news;
 mod sessions;
 mod slices;
 mod spare;

@@ -159,6 +159,7 @@ impl State {
                     session,
                     was,
                 };
+                self.tell_changed(&line);
                 self.answer(conn, id, &line);
             }
             None => self.refuse(conn, id, unknown_session(&was)),

@@ -4,7 +4,7 @@
 //! beyond "is there one?".
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::Line;
+use agentd_protocol::line::{Line, SessionChange, SessionChanged};
 use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::work::{Named, SessionNew, SessionTitle};
 use agentd_protocol::{Code, Id, JobId, Request};
@@ -17,10 +17,11 @@ use crate::json;
 use crate::outbox::awaiting::{Awaiting, Changed};
 use crate::outbox::timers::Timer;
 use crate::rare::Rare;
+use crate::rules::session_news::{changed, of_model};
 use crate::sessions::directory;
 use crate::sessions::session::Session;
 use crate::state::State;
-use crate::store::{NewSession, Stored, Write, Written};
+use crate::store::{NewSession, Pins, Stored, Write, Written};
 
 impl State {
     /// The session of a request, once the store has said what it knows of it: `None` while it is
@@ -308,7 +309,78 @@ impl State {
                 }
             }
         };
+        self.tell_changed(&line);
         self.answer(conn, id, &line);
+    }
+
+    /// What the answer to a change says to who asked, others hear as well, and before.
+    pub(crate) fn tell_changed(&mut self, line: &Line) {
+        let made = |agent: &String, cwd: &String| SessionChanged {
+            agent: Some(agent.clone()),
+            cwd: Some(cwd.clone()),
+            ..changed(SessionChange::Made)
+        };
+        let (session, change) = match line {
+            Line::SessionNew {
+                session,
+                agent,
+                cwd,
+                ..
+            } => (session, made(agent, cwd)),
+            Line::SessionFork {
+                session,
+                from,
+                agent,
+                cwd,
+                ..
+            } => {
+                let from = Some(from.clone());
+                (
+                    session,
+                    SessionChanged {
+                        from,
+                        ..made(agent, cwd)
+                    },
+                )
+            }
+            Line::SessionTitle { session, title, .. } => {
+                let title = title.clone();
+                (
+                    session,
+                    SessionChanged {
+                        title,
+                        ..changed(SessionChange::Titled)
+                    },
+                )
+            }
+            Line::SessionRename { session, was, .. } => {
+                let was = Some(was.clone());
+                (
+                    session,
+                    SessionChanged {
+                        was,
+                        ..changed(SessionChange::Renamed)
+                    },
+                )
+            }
+            Line::SessionClose { session, .. } => (session, changed(SessionChange::Closed)),
+            Line::SetModel {
+                session,
+                provider,
+                model,
+                thinking,
+                ..
+            } => {
+                let pins = Pins {
+                    provider: provider.clone(),
+                    model: model.clone(),
+                    thinking: thinking.clone(),
+                };
+                (session, of_model(&pins))
+            }
+            _ => return,
+        };
+        self.session_is(session, change);
     }
 
     fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {

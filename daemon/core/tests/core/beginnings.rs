@@ -24,8 +24,8 @@ fn able() -> Traits {
 }
 
 fn note(world: &World, conn: agentd_core::ids::ConnId) -> Option<Value> {
-    let lines = world.clients[&conn].lines.iter();
-    lines.cloned().find(|line| line["code"] == "in-prompt")
+    let mut lines = world.clients[&conn].lines.iter();
+    lines.find(|line| line["code"] == "in-prompt").cloned()
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn beginning_is_what_each_process_starts_with() {
             .collect::<Vec<_>>()
     };
     let brief = Some("be brief".to_owned());
-    assert_eq!(told(&world), [brief.clone()]);
+    assert_eq!(told(&world), std::slice::from_ref(&brief));
     world.get_ready(process);
     // The messages have no place there.
     let first = world.texts_told[0].clone();
@@ -114,7 +114,7 @@ fn beginning_is_what_each_process_starts_with() {
     world.crash(settings());
     let conn = world.connect();
     world.request(conn, 2, r#"{"type":"send","text":"more","session":"main"}"#);
-    assert_eq!(told(&world), [brief.clone()]);
+    assert_eq!(told(&world), std::slice::from_ref(&brief));
     // Another session's process has none of it.
     world.request(
         conn,

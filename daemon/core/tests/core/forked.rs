@@ -1,6 +1,7 @@
 //! Sessions that begin as copies of others, and their titles.
 
 use agentd_core::ids::ConnId;
+use agentd_core::store::{NewSession, Pins, SessionRow};
 use agentd_core::worker::{Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::serde_json::json;
@@ -11,6 +12,25 @@ use crate::world::World;
 
 const FORK: &str = r#"{"type":"session.fork","session":"main","to":"other"}"#;
 const OTHER: &str = r#"{"type":"send","text":"x","session":"other"}"#;
+
+/// How a session that was made is stored.
+pub fn row_of(name: &str, new: NewSession) -> SessionRow {
+    let fork = new.fork.as_ref();
+    SessionRow {
+        name: name.to_owned(),
+        agent: new.agent,
+        cwd: new.cwd,
+        real_cwd: new.real_cwd,
+        toolsets: new.toolsets,
+        system: new.system,
+        named: true,
+        native: None,
+        forks: fork.map(|fork| fork.native.clone()),
+        turns: fork.map_or(0, |fork| fork.turns),
+        pins: fork.map_or_else(Pins::default, |fork| fork.pins.clone()),
+        lost: false,
+    }
+}
 
 /// A world whose session `main` of this agent had a turn, and an id.
 fn begun(agent: &str) -> (World, ConnId, ProcessId) {
@@ -45,7 +65,7 @@ fn copied(world: &World, process: ProcessId) -> Vec<bool> {
 }
 
 #[test]
-fn fork_is_copied_by_a_process_of_its_own() {
+fn fork_is_copied_by_its_own_process() {
     let (mut world, conn, process) = begun("one");
     world.request(conn, 2, FORK);
     let made = world.answer(conn, 2);

@@ -14,6 +14,7 @@ use agentd_core::{Event, Terms};
 use agentd_protocol::line::{Accepted, Line};
 use agentd_protocol::{Body, Code, JobId};
 
+use crate::forked::row_of;
 use crate::watch::Filter;
 use crate::world::{StoreOrder, StoredJob, World};
 
@@ -243,26 +244,12 @@ impl World {
                     Written::Done
                 }
                 Write::Open(new) => {
-                    let name = new
-                        .name
-                        .unwrap_or_else(|| format!("n{}", self.sessions.len()));
+                    let name = new.name.clone();
+                    let name = name.unwrap_or_else(|| format!("n{}", self.sessions.len()));
                     if self.sessions.contains_key(&name) {
                         return Stored::Taken;
                     }
-                    let row = SessionRow {
-                        name: name.clone(),
-                        agent: new.agent,
-                        cwd: new.cwd,
-                        real_cwd: new.real_cwd,
-                        toolsets: new.toolsets,
-                        system: new.system,
-                        named: true,
-                        native: None,
-                        forks: new.fork.as_ref().map(|fork| fork.native.clone()),
-                        turns: new.fork.as_ref().map_or(0, |fork| fork.turns),
-                        pins: new.fork.map_or_else(Pins::default, |fork| fork.pins),
-                        lost: false,
-                    };
+                    let row = row_of(&name, *new);
                     self.sessions.insert(name.clone(), row);
                     Written::Opened { session: name }
                 }

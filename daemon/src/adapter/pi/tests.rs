@@ -34,18 +34,12 @@ fn settings_become_flags_and_the_rest_is_pis() {
     let copy = Spawn {
         resume: Some("/s.jsonl".into()),
         forks: true,
-        ..spawn()
-    };
-    assert_eq!(launch(&command, &copy).argv[3..], ["--fork", "/s.jsonl"]);
-    let told = Spawn {
         system: Some("/etc/hosts".into()),
         ..spawn()
     };
-    assert_eq!(
-        launch(&command, &told).argv[3..],
-        ["--append-system-prompt", "# System\n\n/etc/hosts"],
-        "no name of a file, which it would read"
-    );
+    // Not the name of a file, which it would read.
+    let flags = "--fork /s.jsonl --append-system-prompt # System\n\n/etc/hosts";
+    assert_eq!(launch(&command, &copy).argv[3..].join(" "), flags);
     let mapped = Spawn {
         toolsets: Some(vec!["terminal".into(), "file".into()]),
         ..spawn()
