@@ -35,10 +35,12 @@ pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> 
         Query::Asked { job, question } => asked(conn, *job, question),
         Query::Events { job, after, from } => events_and_text(conn, *job, *after, *from),
         Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
-        Query::Usage { since, before, by } => match (before, by) {
-            (None, Some(by)) => usage::added_up(conn, *since, *by),
-            _ => usage::usage(conn, *since, *before),
-        },
+        Query::Usage {
+            since,
+            before,
+            by,
+            session,
+        } => usage::asked(conn, *since, *before, (*by, session.as_deref())),
         Query::Webhooks {
             state,
             webhook,

@@ -83,10 +83,13 @@ pub struct Usage {
     pub before: Option<JobId>,
     /// Added up by this, rather than each by itself, where that is quick.
     pub by: Option<By>,
+    /// Only in this session.
+    pub session: Option<String>,
 }
 
 impl Checked for Usage {
     fn check(&self) -> Result<(), Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session)?;
         check_seconds("since", self.since)
     }
 }

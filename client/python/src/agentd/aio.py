@@ -329,10 +329,13 @@ class Harness:
         return Model.of_lines(await self._core.rows("models", asked, "models", "after"))
 
     @checked
-    async def usage(self, *, since: float | timedelta | None = None) -> list[Usage]:
+    async def usage(
+        self, *, since: float | timedelta | None = None, session: str | None = None
+    ) -> list[Usage]:
         """What turns that have ended used, newest first; ``since``: accepted no longer ago than so
-        many seconds."""
-        rows = await self._core.rows("usage", {"since": _seconds(since)}, "turns", "before")
+        many seconds; ``session``: only of this one."""
+        asked = {"since": _seconds(since), "session": session}
+        rows = await self._core.rows("usage", asked, "turns", "before")
         return Usage.of_lines(rows)
 
     @checked

@@ -50,6 +50,7 @@ impl State {
             since: usage.since.map(|seconds| self.wall_before(seconds)),
             before: usage.before,
             by: usage.by,
+            session: usage.session.clone(),
         };
         self.look_up(conn, id, Asked::List, query);
     }
