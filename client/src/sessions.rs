@@ -5,7 +5,8 @@
 use agentd_protocol::limits::MAX_PAGE;
 use agentd_protocol::rows::{FoundRow, MessageRow, SessionRow, TurnRow};
 use agentd_protocol::work::{
-    Compact, Named, SessionHistory, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
+    Compact, Named, SessionFork, SessionHistory, SessionList, SessionNew, SessionRename,
+    SessionSearch, SessionTitle, SetModel,
 };
 use agentd_protocol::{JobId, Line, RequestKind, answered};
 
@@ -233,6 +234,29 @@ impl Client {
     pub async fn session_close(&mut self, session: &str) -> Result<Reply<String>, RequestError> {
         let taken = answered!(SessionClose { session } => session);
         self.answer_of(&named(session), taken).await
+    }
+
+    /// Makes a session that begins with what the agent remembers of another one.
+    ///
+    /// # Errors
+    /// `unsupported` where the agent can't, `session-busy` while that one has unfinished turns,
+    /// `session-conflict` when the name is taken.
+    pub async fn session_fork(&mut self, fork: &SessionFork) -> Result<Reply<Made>, RequestError> {
+        let taken = answered!(SessionFork { session, agent, cwd } => Made { session, agent, cwd });
+        self.answer_of(fork, taken).await
+    }
+
+    /// What a session is called in lists from now on; without one, how its first prompt begins. Gives
+    /// it.
+    ///
+    /// # Errors
+    /// `unknown-session`; `invalid-request` for one that is blank, too long or of several lines.
+    pub async fn session_title(
+        &mut self,
+        title: &SessionTitle,
+    ) -> Result<Reply<Option<String>>, RequestError> {
+        let taken = answered!(SessionTitle { title } => title);
+        self.answer_of(title, taken).await
     }
 
     /// Lets a session's held turns run; gives their jobs.

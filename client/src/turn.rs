@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::line::{ErrorLine, MessageEnd, Stop, TurnFacts};
-use agentd_protocol::request::{Abort, Retry, Send};
+use agentd_protocol::request::{Abort, Earlier, Retry, Send};
 use agentd_protocol::{JobId, Line};
 
 use crate::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
@@ -136,6 +136,17 @@ impl<'a> Turn<'a> {
     pub fn toolsets<T: Into<String>>(self, names: impl IntoIterator<Item = T>) -> Self {
         let names = names.into_iter().map(Into::into).collect();
         self.set(|send| send.toolsets = Some(names))
+    }
+
+    /// What the agent is told before the conversation: only of a turn that begins a session.
+    pub fn system(self, text: impl Into<String>) -> Self {
+        self.set(|send| send.system = Some(text.into()))
+    }
+
+    /// What was said before elsewhere, oldest first: likewise.
+    pub fn history(self, said: impl IntoIterator<Item = Earlier>) -> Self {
+        let said = said.into_iter().collect();
+        self.set(|send| send.history = said)
     }
 
     /// Where it works: an absolute path that is there.

@@ -43,6 +43,23 @@ impl Client {
         Ok((total, by.collect()))
     }
 
+    /// What the turns of a session used together.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn usage_of_session(&mut self, session: &str) -> Result<Sum, RequestError> {
+        let mut sums = Sums::default();
+        let asked = Usage {
+            session: Some(session.to_owned()),
+            ..asked(None, Some(By::Model))
+        };
+        let pages = self.usage_pages(asked, |row| sums.add(&row, By::Model));
+        Ok(match pages.await? {
+            Some((total, _)) => total,
+            None => sums.ended().0,
+        })
+    }
+
     /// Takes in all turns, unless the daemon has added them up itself.
     async fn usage_pages(
         &mut self,
@@ -81,6 +98,7 @@ fn asked(since: Option<Duration>, by: Option<By>) -> Usage {
         since: since.map(|since| since.as_secs_f64()),
         before: None,
         by,
+        session: None,
     }
 }
 

@@ -11,6 +11,7 @@ mod http;
 mod look;
 mod remote;
 mod service;
+mod session;
 mod turn;
 mod webhook;
 mod work;
@@ -38,6 +39,7 @@ pub use remote::{
 pub use service::{
     ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
 };
+pub use session::{ForkSessionArgs, TitleSessionArgs};
 pub use turn::{
     AfterFailureArg, AgentArgs, AttachArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg,
     RetryJobArgs, SendArgs, ShownArgs, TurnArgs, WhoArgs,

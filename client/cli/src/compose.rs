@@ -55,6 +55,7 @@ pub(super) fn common(who: &WhoArgs, how: &HowArgs) -> Send {
         toolsets: Some(who.tools.clone()).filter(|tools| !tools.is_empty()),
         cwd: cwd.and_then(shown),
         cwd_if_new: cwd_if_new.and_then(shown),
+        system: how.system.clone(),
         timeout: who.timeout,
         attachments,
         callback: how.callback.clone().map(|url| Callback {

@@ -76,6 +76,23 @@ async fn change(client: &mut Client, command: SessionsCommand) -> io::Result<Exi
                 format!("{was} is called {name} now\n")
             })
         }
+        SessionsCommand::Title(args) => {
+            let (titled, json) = (args.title(), args.output.json);
+            ask::print(
+                client.session_title(&titled).await,
+                json,
+                |title| match title {
+                    Some(title) => format!("{}\n", output::safe(title)),
+                    None => "its title is how its first prompt begins\n".to_owned(),
+                },
+            )
+        }
+        SessionsCommand::Fork(args) => {
+            let (fork, json) = (args.fork(), args.output.json);
+            ask::print(client.session_fork(&fork).await, json, |made| {
+                format!("{}\n", output::safe(&made.session))
+            })
+        }
         SessionsCommand::Resume(args) => {
             let resumed = client.session_resume(&args.session.name()).await;
             ask::print(resumed, args.output.json, |jobs| match jobs.as_slice() {
@@ -296,6 +313,7 @@ async fn make(client: &mut Client, args: NewSessionArgs) -> io::Result<Exit> {
         agent: args.agent,
         cwd: cwd.and_then(|cwd| cwd.to_str().map(str::to_owned)),
         toolsets: Some(args.toolsets).filter(|toolsets| !toolsets.is_empty()),
+        system: args.system,
     };
     ask::print(client.session_new(&new).await, args.json, |made| {
         format!("{}\n", output::safe(&made.session))

@@ -44,6 +44,7 @@ const fn by(by: UsageBy) -> By {
         UsageBy::Provider => By::Provider,
         UsageBy::Model => By::Model,
         UsageBy::Day => By::Day,
+        UsageBy::Session => By::Session,
     }
 }
 
@@ -53,6 +54,7 @@ const fn word(by: UsageBy) -> &'static str {
         UsageBy::Provider => "provider",
         UsageBy::Model => "model",
         UsageBy::Day => "day",
+        UsageBy::Session => "session",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values that arguments and tables hold: spans, times, labels.
 //!
-//! Pure but for "now". Owns how a person writes and reads them. Must not know which command asks.
+//! Pure but for "now" and a file that is named in place of its text. Owns how a person writes and reads them. Must not know which command asks.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -146,6 +146,14 @@ pub(super) fn start_at(text: &str) -> Result<String, String> {
     })?;
     let at = now_ms() / 1_000 + i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX / 2_000);
     Ok(rfc3339(at))
+}
+
+/// A text as it is typed, or all of the file whose path stands behind an `@`.
+pub(super) fn text_or_file(word: &str) -> Result<String, String> {
+    let Some(path) = word.strip_prefix('@') else {
+        return Ok(word.to_owned());
+    };
+    std::fs::read_to_string(path).map_err(|why| format!("`{path}` can't be read: {why}"))
 }
 
 /// A file's path; which file it is has to be sure when somebody else reads it.
@@ -334,6 +342,23 @@ mod tests {
         }
         assert_eq!(age("2h").map(|age| age.as_secs()), Ok(7_200));
         assert!(age("0").is_err() && age("24h").is_ok() && age("25h").is_err());
+    }
+
+    #[test]
+    fn text_is_itself_or_what_a_file_has() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let file = dir.path().join("system.md");
+        std::fs::write(&file, "be\nbrief\n").unwrap();
+        let named = format!("@{}", file.display());
+        assert_eq!(text_or_file(&named).as_deref(), Ok("be\nbrief\n"));
+        assert_eq!(text_or_file("be brief").as_deref(), Ok("be brief"));
+        std::fs::write(&file, b"\xff").unwrap();
+        for bad in [named.as_str(), "@/no/such/file"] {
+            assert!(
+                text_or_file(bad).unwrap_err().contains("can't be read"),
+                "{bad}"
+            );
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) async fn watch(args: WatchArgs, socket: Option<&Path>) -> io::Result<
         jobs: Some(args.jobs).filter(|jobs| !jobs.is_empty()),
         after: args.after,
         epoch: args.epoch,
+        sessions: false,
     };
     let client = ask::daemon(socket).await?;
     let mut events = client

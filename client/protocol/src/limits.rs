@@ -29,12 +29,22 @@ pub const MAX_QUESTION_TITLE: usize = 2 * 1024;
 pub const MAX_QUESTION_DETAIL: usize = 16 * 1024;
 /// Longest session name.
 pub const MAX_SESSION_NAME: usize = 128;
+/// Longest title of a session in bytes, as a person gives it: it stands in lists.
+pub const MAX_TITLE: usize = 256;
 /// Longest idempotency key in bytes.
 pub const MAX_KEY: usize = 255;
 /// Jobs of one `dispatch`: all in one commit, and one answer.
 pub const MAX_DISPATCH: usize = 256;
 /// Rows of one page of any list.
 pub const MAX_PAGE: usize = 500;
+/// Longest system text of a session in bytes: agents take it as an argument of their command, of which
+/// Linux allows 128 KiB, and send it with each request to a model.
+pub const MAX_SYSTEM: usize = 64 * 1024;
+/// Earlier messages that a session can begin with: whoever has more of them has a conversation that no
+/// model takes.
+pub const MAX_HISTORY: usize = 1000;
+/// Bytes of all their texts: they become a part of a prompt.
+pub const MAX_HISTORY_BYTES: usize = 1024 * 1024;
 /// Models to fall back to: nobody waits for more of them, and each is shown.
 pub const MAX_FALLBACKS: usize = 16;
 /// Attachments of one send: more than any model looks at together.

@@ -16,6 +16,7 @@ use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, Turn
 use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
 pub use sandbox::{Reach, Sandbox};
+pub use session::{SessionChange, SessionChanged};
 
 /// Most lines are shorter.
 const USUAL_LINE: usize = 256;
@@ -98,6 +99,7 @@ pub enum Line {
         /// How far a yes goes, if further than once.
         scope: Option<String>,
     },
+    SessionChanged(Box<SessionChanged>),
     Note {
         job: Option<JobId>,
         level: Level,
@@ -191,6 +193,16 @@ pub enum Line {
         agent: String,
         cwd: String,
     },
+    #[serde(rename = "session.fork")]
+    SessionFork {
+        ok: bool,
+        /// The new one.
+        session: String,
+        /// The one that it begins with.
+        from: String,
+        agent: String,
+        cwd: String,
+    },
     #[serde(rename = "session.close")]
     SessionClose {
         ok: bool,
@@ -210,6 +222,13 @@ pub enum Line {
         session: String,
         /// As it was called.
         was: String,
+    },
+    #[serde(rename = "session.title")]
+    SessionTitle {
+        ok: bool,
+        session: String,
+        #[serialize_always]
+        title: Option<String>,
     },
     #[serde(rename = "session.search")]
     SessionSearch {
@@ -530,6 +549,7 @@ mod body;
 mod hello;
 mod refusal;
 mod sandbox;
+mod session;
 mod status;
 #[cfg(test)]
 mod tests;

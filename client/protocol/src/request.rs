@@ -41,6 +41,8 @@ pub const SEND_FIELDS: &[&str] = &[
     "on_question",
     "toolsets",
     "tools",
+    "system",
+    "history",
     "labels",
     "parent",
     "start_at",
@@ -103,6 +105,9 @@ pub struct Subscribe {
     pub after: Option<u64>,
     /// The cursor's epoch: of another one, it is refused.
     pub epoch: Option<String>,
+    /// What becomes of sessions, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sessions: bool,
 }
 
 /// `send`: one user turn. PROTOCOL.md part 4 explains each field.
@@ -135,6 +140,11 @@ pub struct Send {
     /// Restricts the agent's tools.
     #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
     pub toolsets: Option<Vec<String>>,
+    /// What the agent is told before the conversation: only with the send that begins a session.
+    pub system: Option<String>,
+    /// What was said before elsewhere, oldest first: likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Earlier>,
     /// Seconds it may run; 3600 when absent.
     pub timeout: Option<f64>,
     /// Seconds it may wait; 3600 when absent.
@@ -206,6 +216,12 @@ pub fn hashed(send: &Send) -> String {
                 all.push("callback.result".into());
             }
         }
+        if let Some(system) = &send.system {
+            all.push(serde_json::json!({"system": system}));
+        }
+        if !send.history.is_empty() {
+            all.push(serde_json::json!({"history": send.history}));
+        }
         if !send.attachments.is_empty() {
             // Not by path or name: the same content, given otherwise, is the same request.
             let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
@@ -215,6 +231,7 @@ pub fn hashed(send: &Send) -> String {
     value.to_string()
 }
 
+mod beginning;
 mod choices;
 mod control;
 mod decode;
@@ -224,6 +241,7 @@ mod tests;
 pub mod work;
 
 pub use crate::check::{check_session, unix_ms};
+pub use beginning::{Earlier, Speaker};
 pub use choices::{AfterFailure, Mode, OnQuestion, Retry};
 pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};
 pub use decode::Decoded;

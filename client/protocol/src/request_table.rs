@@ -7,8 +7,8 @@
 use crate::envelope::{Envelope, Ignored, Read as _, Rejected};
 use crate::models::Models;
 use crate::request::work::{
-    Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionHistory, SessionList,
-    SessionNew, SessionRename, SessionSearch, SetModel, Steer, Usage,
+    Answer, Backup, Compact, Dispatch, Export, Jobs, Named, Questions, SessionFork, SessionHistory,
+    SessionList, SessionNew, SessionRename, SessionSearch, SessionTitle, SetModel, Steer, Usage,
 };
 use crate::request::{
     Abort, Collect, DaemonStop, Drain, Hello, LogLevel, RestartWorker, Send, Status, Subscribe,
@@ -306,6 +306,8 @@ requests! {
     Send(Box<Send>)                 "send"            "message_end"     Changes     Child     InOrder None    Checked   Turn
     /// End a session's process and forget it.
     SessionClose(Named)             "session.close"   "session.close"   Changes     Same      InOrder Refused Refused   Session
+    /// Another session that begins with what the agent remembers of this one.
+    SessionFork(SessionFork)        "session.fork"    "session.fork"    Changes     Same      InOrder Refused Refused   Session
     /// What was said.
     SessionHistory(SessionHistory)  "session.history" "session.history" Reads       Same      AtOnce  None    Refused   Nothing
     /// Which sessions are there?
@@ -318,6 +320,8 @@ requests! {
     SessionResume(Named)            "session.resume"  "session.resume"  Changes     Same      InOrder Refused Refused   Session
     /// In which turns were these words said?
     SessionSearch(SessionSearch)    "session.search"  "session.search"  Reads       Same      AtOnce  None    Refused   Nothing
+    /// What a session is called in lists.
+    SessionTitle(SessionTitle)      "session.title"   "session.title"   Changes     Same      InOrder Refused Refused   Session
     /// Another model for a session.
     SetModel(SetModel)              "set_model"       "set_model"       ChangesLong Forbidden InOrder Refused Refused   Session
     /// End this connection when everything asked is answered.

@@ -76,6 +76,9 @@ pub struct UsageRow {
     pub job: JobId,
     pub accepted_at: String,
     pub agent: String,
+    /// A closed one under the name that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     pub provider: Option<String>,
     pub model: Option<String>,
     /// `None` where nobody knows.

@@ -204,6 +204,8 @@ pub enum By {
     Model,
     /// On which it was accepted.
     Day,
+    /// A closed one under the name that it had.
+    Session,
 }
 
 impl By {
@@ -219,6 +221,7 @@ impl By {
             },
             // An RFC 3339 time begins with its date.
             Self::Day => row.accepted_at.get(..10).map(str::to_owned),
+            Self::Session => row.session.clone(),
         }
     }
 }

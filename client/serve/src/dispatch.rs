@@ -12,7 +12,7 @@ use agentd_client::jobs::Collected;
 use agentd_client::key;
 use agentd_protocol::attachment::Attachment;
 use agentd_protocol::limits::{MAX_DISPATCH, MAX_KEY};
-use agentd_protocol::request::{AfterFailure, Mode, OnQuestion, Retry, Send, Wait};
+use agentd_protocol::request::{AfterFailure, Earlier, Mode, OnQuestion, Retry, Send, Wait};
 use agentd_protocol::rows::DispatchedRow;
 use agentd_protocol::{Code, JobId, Line, RequestKind};
 use axum::Json;
@@ -66,6 +66,13 @@ pub(crate) struct Job {
     /// Restricts the agent's tools.
     #[serde(alias = "tools")]
     toolsets: Option<Vec<String>>,
+    /// What the agent is told before the conversation: only with the turn that begins a session.
+    #[schemars(length(min = 1, max = 65_536), regex(pattern = r"\S"))]
+    system: Option<String>,
+    /// What was said before elsewhere, oldest first: likewise.
+    #[serde(default)]
+    #[schemars(length(max = 1000))]
+    history: Vec<Earlier>,
     /// Seconds it may run; 3600 when absent.
     #[schemars(range(min = 0.001, max = 31_536_000))]
     timeout: Option<f64>,
@@ -255,6 +262,8 @@ impl Job {
             cwd: self.cwd,
             cwd_if_new: self.cwd_if_new,
             toolsets: self.toolsets,
+            system: self.system,
+            history: self.history,
             timeout: self.timeout,
             expires: self.expires,
             idempotency_key: self.idempotency_key.or(key),

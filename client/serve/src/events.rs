@@ -74,6 +74,7 @@ pub(crate) async fn events(
         jobs: Some(vec![job]),
         after: Some(after),
         epoch,
+        sessions: false,
     };
     // None of those that are kept, nor kept itself: there is always more to be read from it.
     let client = app.daemon.connect().await?;

@@ -123,6 +123,12 @@ pub struct Capabilities {
     pub toolsets: Toolsets,
     /// Does it take a chain of models to fall back to, unless its handshake says otherwise?
     pub fallback_chain: bool,
+    /// How it takes a session's system text, unless its handshake says otherwise.
+    pub system: SystemText,
+    /// Does it take a conversation that was held elsewhere, unless its handshake says otherwise?
+    pub history: bool,
+    /// Can it open a copy of a session, unless its handshake says otherwise?
+    pub forks: bool,
     /// Does it take a steer, unless its handshake says otherwise?
     pub steers: bool,
     /// Does it say which models it has when it is asked, unless its handshake says otherwise?
@@ -178,6 +184,17 @@ pub enum Sessions {
     /// A process per turn: it is given the prompt at its spawn, needs no handshake, and its exit
     /// is the turn's end.
     PerTurn,
+}
+
+/// How an agent takes the text that it is told before a session's conversation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SystemText {
+    /// Its process is started with it.
+    AtStart,
+    /// It goes with the session's first turn.
+    WithTurn,
+    /// As the beginning of the first prompt: it has no other place for it.
+    InPrompt,
 }
 
 /// Which model providers an agent can be told to use.

@@ -1,5 +1,7 @@
 //! What is to be done: everything the core asks of the shell. Imperative, closed, in order.
 
+use std::sync::Arc;
+
 use agentd_protocol::line::Telling;
 use agentd_protocol::{Body, Id};
 
@@ -47,10 +49,14 @@ pub struct Spawn {
     pub thinking: Option<String>,
     /// Restricts the tools.
     pub toolsets: Option<Vec<String>>,
+    /// What the session's agent is told before the conversation.
+    pub system: Option<Arc<str>>,
     /// The session it is for, when that is known; for the record in `instances/`.
     pub session: Option<String>,
     /// The agent's own id of a session to reopen.
     pub resume: Option<String>,
+    /// Is that one left as it is, and a copy of it opened?
+    pub forks: bool,
     /// The turn, for an agent that takes a process per turn.
     pub prompt: Option<Box<Prompt>>,
 }

@@ -133,6 +133,14 @@ pub enum Write {
         /// Its name from now on.
         to: String,
     },
+    /// What a session is called in lists. Answered by [`Written::Opened`]; by [`Written::Done`] when
+    /// there is no such session.
+    Title {
+        /// Which session.
+        session: String,
+        /// Its title; `None` when it has none of its own any more.
+        title: Option<String>,
+    },
     /// The model for turns of a session accepted from now on.
     Model {
         /// Which session.
@@ -183,8 +191,25 @@ pub struct NewSession {
     pub real_cwd: Option<String>,
     /// Its tool restriction, as a JSON array.
     pub toolsets: Option<String>,
+    /// What its agent is told before the conversation.
+    pub system: Option<String>,
+    /// Where it begins with what another one has.
+    pub fork: Option<Box<Fork>>,
     /// Wall clock, milliseconds since 1970.
     pub at: i64,
+}
+
+/// What a session has from the one that it is forked from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fork {
+    /// That one's name: it has its title, too.
+    pub from: String,
+    /// The agent's own id of that one.
+    pub native: String,
+    /// Turns that the agent remembers.
+    pub turns: u64,
+    /// What its turns are pinned to.
+    pub pins: Pins,
 }
 
 /// A time in the future, by two clocks: which one counts depends on whether the machine was
@@ -243,6 +268,8 @@ pub struct NewJob {
     pub real_cwd: Option<String>,
     /// Tool restriction of the session, as a JSON array.
     pub toolsets: Option<String>,
+    /// What the session's agent is told from now on before the conversation; `None` leaves it as it is.
+    pub system: Option<Arc<str>>,
     /// The send as JSON, with everything resolved that acceptance resolves.
     pub request: String,
     /// The contents of its attachments, in the order in which the request names them.
@@ -406,10 +433,14 @@ pub struct SessionRow {
     pub real_cwd: Option<String>,
     /// Its tool restriction, as a JSON array.
     pub toolsets: Option<String>,
+    /// What its agent is told before the conversation.
+    pub system: Option<String>,
     /// Did a user name it?
     pub named: bool,
     /// The agent's own id.
     pub native: Option<String>,
+    /// The agent's own id of the session that it begins as a copy of, until it has one of its own.
+    pub forks: Option<String>,
     /// Turns that ran, successful or not.
     pub turns: u64,
     /// The model set for it.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
 use agentd_protocol::models::ModelRow;
+use agentd_protocol::request::Earlier;
 use agentd_protocol::work::{Private, Scope, Silence};
 use agentd_protocol::{Code, JobId};
 
@@ -41,10 +42,23 @@ pub struct Prompt {
     pub fallback_chain: Option<Vec<String>>,
     /// The agent's own id of the session, where it reopens sessions in turns.
     pub native: Option<String>,
+    /// Is that another session's id, which is left as it is, and a copy of it opened?
+    pub forks: bool,
+    /// What the session begins with, where it goes with its first turn.
+    pub begins: Option<Box<Begins>>,
     /// Absolute working directory.
     pub cwd: String,
     /// Restricts the tools.
     pub toolsets: Option<Vec<String>>,
+}
+
+/// What a session begins with, as its agent takes it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Begins {
+    /// What it is told before the conversation.
+    pub system: Option<String>,
+    /// What was said before elsewhere, oldest first.
+    pub history: Vec<Earlier>,
 }
 
 /// What the core tells a worker.
@@ -231,6 +245,12 @@ pub struct Traits {
     pub concurrent_sends: Option<u32>,
     /// Does it work in the directory that each turn names, wherever it was started?
     pub cwd_per_turn: bool,
+    /// Does it take a system text with a session's first turn?
+    pub system: Option<bool>,
+    /// Does it take a conversation that was held elsewhere?
+    pub history: Option<bool>,
+    /// Does it open a copy of a session with a turn?
+    pub forks: Option<bool>,
     /// Does it take steers?
     pub steers: Option<bool>,
     /// Can it shorten what it remembers?

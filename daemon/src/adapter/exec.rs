@@ -8,7 +8,7 @@ pub use openclaw::Openclaw;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -73,6 +73,9 @@ pub fn describe(command: &[String]) -> Capabilities {
         thinking: Levels::None,
         toolsets: Toolsets::None,
         fallback_chain: false,
+        system: SystemText::InPrompt,
+        history: false,
+        forks: false,
         steers: false,
         lists_models: false,
         compacts: false,

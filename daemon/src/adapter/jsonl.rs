@@ -8,7 +8,7 @@ mod questions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -61,6 +61,9 @@ pub const fn describe() -> Capabilities {
         thinking: Levels::Any,
         toolsets: Toolsets::Own,
         fallback_chain: true,
+        system: SystemText::WithTurn,
+        history: true,
+        forks: true,
         steers: false,
         lists_models: true,
         compacts: false,
@@ -156,6 +159,9 @@ impl Jsonl {
             resumes: Some(line.is_true("resumes")),
             toolsets: Some(line.is_true("toolsets")),
             fallback_chain: Some(line.is_true("fallback_chain")),
+            forks: Some(line.is_true("forks")),
+            system: Some(line.is_true("system")),
+            history: Some(line.is_true("history")),
             lists_models: Some(line.is_true("models")),
             // It judges each name itself.
             models: None,
@@ -465,11 +471,22 @@ fn send(prompt: &Prompt) -> Value {
             line[name] = json!(value);
         }
     }
+    if prompt.forks {
+        line["fork"] = json!(true);
+    }
     if let Some(toolsets) = &prompt.toolsets {
         line["toolsets"] = json!(toolsets);
     }
     if let Some(chain) = &prompt.fallback_chain {
         line["fallback_chain"] = json!(chain);
+    }
+    if let Some(begins) = &prompt.begins {
+        if let Some(system) = &begins.system {
+            line["system"] = json!(system);
+        }
+        if !begins.history.is_empty() {
+            line["history"] = json!(begins.history);
+        }
     }
     let attached = prompt.attachments.here();
     if !attached.is_empty() {

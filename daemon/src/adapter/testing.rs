@@ -25,8 +25,10 @@ pub(super) fn spawn() -> Spawn {
         model: None,
         thinking: None,
         toolsets: None,
+        system: None,
         session: None,
         resume: None,
+        forks: false,
         prompt: None,
     }
 }
@@ -44,6 +46,8 @@ pub(super) fn turn(turn: u64, text: &str) -> Prompt {
         thinking: None,
         fallback_chain: None,
         native: None,
+        forks: false,
+        begins: None,
         cwd: "/w".into(),
         toolsets: None,
     }

@@ -7,7 +7,9 @@ mod finding;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use agentd_core::agent::{Agent, Capabilities, Found, Levels, Providers, Resume, Sessions};
+use agentd_core::agent::{
+    Agent, Capabilities, Found, Levels, Providers, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::AttachmentSupport;
 use tempfile::TempDir;
 
@@ -44,6 +46,9 @@ fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
         thinking: Levels::Any,
         toolsets: agentd_core::toolsets::Toolsets::Own,
         fallback_chain: false,
+        system: SystemText::InPrompt,
+        history: false,
+        forks: false,
         steers: false,
         lists_models: false,
         compacts: false,

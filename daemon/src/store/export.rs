@@ -156,7 +156,7 @@ fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
 fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
     let mut statement = conn.prepare_cached(
         "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
-            created_at FROM sessions WHERE id > ?1 ORDER BY id",
+            created_at, system, called FROM sessions WHERE id > ?1 ORDER BY id",
     )?;
     let mut rows = statement.query([after])?;
     let mut last = after;
@@ -181,6 +181,8 @@ fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::R
             "model": row.get::<_, Option<String>>(9)?,
             "thinking": row.get::<_, Option<String>>(10)?,
             "created_at": rfc3339(row.get(11)?),
+            "system": row.get::<_, Option<String>>(12)?,
+            "title": row.get::<_, Option<String>>(13)?,
         });
         if page.push(&session, Cursor::Session(id)) == PageRoom::Full {
             return Ok(PageRoom::Full);

@@ -179,6 +179,7 @@ fn asked(conn: &rusqlite::Connection) {
                 since: None,
                 before: None,
                 by,
+                session: None,
             },
         );
     }

@@ -20,7 +20,8 @@ const SESSIONS: &str = "
     SELECT id, name, agent, cwd, model, turns, created_at,
         listed_turns IS turns AND instr(name, '#') = 0, title, preview, active_at,
         (SELECT accepted_at FROM jobs INDEXED BY jobs_unfinished
-            WHERE session = sessions.id AND final_seq IS NULL ORDER BY job DESC LIMIT 1) AS open_at
+            WHERE session = sessions.id AND final_seq IS NULL ORDER BY job DESC LIMIT 1) AS open_at,
+        called
     FROM sessions WHERE id > ?1";
 
 /// A page of them.
@@ -130,7 +131,10 @@ fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::Ses
         agent: row.get(2)?,
         cwd: row.get(3)?,
         state,
-        title: kept.title.unwrap_or_default(),
+        title: row
+            .get::<_, Option<String>>(12)?
+            .or(kept.title)
+            .unwrap_or_default(),
         preview: kept.preview.unwrap_or_default(),
         model: row.get(4)?,
         turns: nat(row.get(5)?),

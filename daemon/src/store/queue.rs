@@ -69,6 +69,7 @@ const fn nature(write: &Write) -> Nature {
         Write::Open(_)
         | Write::Close { .. }
         | Write::Rename { .. }
+        | Write::Title { .. }
         | Write::Model { .. }
         | Write::Hold { held: false, .. } => Nature::Request,
         Write::Replay { .. } | Write::TestCallback { .. } => Nature::DeliveryRequest,
@@ -151,7 +152,9 @@ pub(super) fn changes(command: &StoreCommand, query: &Query) -> bool {
         | Write::Text { .. }
         | Write::Callback { .. }
         | Write::Replay { .. }
-        | Write::TestCallback { .. } => false,
+        | Write::TestCallback { .. }
+        // What is asked of sessions doesn't have it.
+        | Write::Title { .. } => false,
     })
 }
 
@@ -215,6 +218,7 @@ pub(super) fn kinds(
             Write::Open(_) => "open",
             Write::Close { .. } => "close",
             Write::Rename { .. } => "rename",
+            Write::Title { .. } => "title",
             Write::Model { .. } => "model",
             Write::Native { .. } => "native",
             Write::Lost { .. } => "lost",

@@ -19,7 +19,7 @@ pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
 /// The columns of [`session_row`].
 pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns,
-    provider, model, thinking, lost, real_cwd";
+    provider, model, thinking, lost, real_cwd, system, forks";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
     jobs.boot, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
@@ -35,10 +35,12 @@ pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> 
         Query::Asked { job, question } => asked(conn, *job, question),
         Query::Events { job, after, from } => events_and_text(conn, *job, *after, *from),
         Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
-        Query::Usage { since, before, by } => match (before, by) {
-            (None, Some(by)) => usage::added_up(conn, *since, *by),
-            _ => usage::usage(conn, *since, *before),
-        },
+        Query::Usage {
+            since,
+            before,
+            by,
+            session,
+        } => usage::asked(conn, *since, *before, (*by, session.as_deref())),
         Query::Webhooks {
             state,
             webhook,
@@ -218,6 +220,8 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         },
         lost: row.get(10)?,
         real_cwd: row.get(11)?,
+        system: row.get(12)?,
+        forks: row.get(13)?,
     })
 }
 

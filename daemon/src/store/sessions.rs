@@ -6,6 +6,7 @@
 use agentd_core::store::{NewJob, NewSession, Stored, Written};
 use rusqlite::{OptionalExtension as _, params};
 
+use super::columns::int;
 use super::write::{WriteStop, Writing};
 use super::{Liveness, listed};
 
@@ -55,6 +56,11 @@ impl Writing<'_> {
         if is_first == Some(true) {
             listed::begin(self.conn, id, &new.request)?;
         }
+        if let Some(system) = &new.system {
+            self.conn
+                .prepare_cached("UPDATE sessions SET system = ?2 WHERE id = ?1")?
+                .execute(params![id, system])?;
+        }
         self.entered.insert(name.to_owned(), id);
         Ok((id, name.to_owned()))
     }
@@ -80,12 +86,15 @@ impl Writing<'_> {
             Some(name) => name.clone(),
             None => self.free_name()?,
         };
+        let fork = new.fork.as_deref();
+        let pins = fork.map(|fork| &fork.pins);
         let inserted = self
             .conn
             .prepare_cached(
                 "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd,
-                    listed_turns)
-                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, 0) ON CONFLICT (name) DO NOTHING",
+                    listed_turns, system, turns, forks, provider, model, thinking, called)
+                 VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?8, ?7, ?8, ?9, ?10, ?11, ?12,
+                    (SELECT coalesce(called, title) FROM sessions WHERE name = ?13)) ON CONFLICT (name) DO NOTHING",
             )?
             .execute(params![
                 name,
@@ -93,7 +102,14 @@ impl Writing<'_> {
                 new.cwd,
                 new.toolsets,
                 new.at,
-                new.real_cwd
+                new.real_cwd,
+                new.system,
+                fork.map_or(0, |fork| int(fork.turns)),
+                fork.map(|fork| &fork.native),
+                pins.and_then(|pins| pins.provider.as_deref()),
+                pins.and_then(|pins| pins.model.as_deref()),
+                pins.and_then(|pins| pins.thinking.as_deref()),
+                fork.map(|fork| &fork.from),
             ])?;
         if inserted == 0 {
             return Err(WriteStop::Refused(Stored::Taken));
@@ -169,7 +185,8 @@ impl Writing<'_> {
         self.conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
-                    native = NULL, title = NULL, preview = NULL WHERE id = ?1",
+                    native = NULL, title = NULL, preview = NULL, system = NULL, forks = NULL
+                 WHERE id = ?1",
             )?
             .execute([id])?;
         Ok(Written::Done)
@@ -215,13 +232,27 @@ impl Writing<'_> {
         })
     }
 
+    /// What people call it.
+    pub(super) fn entitle(&self, session: &str, title: Option<&str>) -> Result<Written, WriteStop> {
+        let changed = self
+            .conn
+            .prepare_cached("UPDATE sessions SET called = ?2 WHERE name = ?1")?
+            .execute(params![session, title])?;
+        Ok(match changed {
+            0 => Written::Done,
+            _ => Written::Opened {
+                session: session.to_owned(),
+            },
+        })
+    }
+
     fn insert_session(&self, name: &str, naming: Naming, new: &NewJob) -> rusqlite::Result<i64> {
         self.conn
             .prepare_cached(
                 "INSERT INTO sessions
                     (name, agent, cwd, toolsets, named, instance, created_at, real_cwd,
-                     listed_turns, title)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9)",
+                     listed_turns, title, system)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10)",
             )?
             .insert(params![
                 name,
@@ -233,6 +264,7 @@ impl Writing<'_> {
                 new.at,
                 new.real_cwd,
                 listed::beginning_of(&new.request),
+                new.system,
             ])
     }
 

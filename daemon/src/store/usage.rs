@@ -16,8 +16,8 @@ use rusqlite::{Connection, Row, TransactionBehavior, params};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::columns::{int, nat};
-use super::lists::phase;
+use super::columns::{int, nat, shown};
+use super::lists::{phase, session_read};
 
 /// Jobs that one page looks at: who writes waits for it.
 const LOOKED_AT: i64 = 2000;
@@ -125,21 +125,41 @@ impl FinalUsage {
     }
 }
 
-/// A page, newest first. It goes through all jobs and not by an index: a job that was accepted by a
-/// clock that was wrong is found, too.
-pub(super) fn usage(
+/// What a `usage` asks for: a page, or sums; of a session, or of all.
+pub(super) fn asked(
     conn: &Connection,
     since: Option<i64>,
     before: Option<JobId>,
+    (by, session): (Option<By>, Option<&str>),
+) -> rusqlite::Result<Loaded> {
+    let of = match session {
+        None => None,
+        // No session has this place.
+        Some(name) => Some(session_read(conn, name)?.unwrap_or(-1)),
+    };
+    match (before, by) {
+        (None, Some(by)) => added_up(conn, since, by, of),
+        _ => usage(conn, since, before, of),
+    }
+}
+
+/// A page, newest first. It goes through all jobs and not by an index: a job that was accepted by a
+/// clock that was wrong is found, too.
+fn usage(
+    conn: &Connection,
+    since: Option<i64>,
+    before: Option<JobId>,
+    of: Option<i64>,
 ) -> rusqlite::Result<Loaded> {
     let mut statement = conn.prepare_cached(
-        "SELECT jobs.job, jobs.final_seq IS NOT NULL AND jobs.accepted_at >= ?2, jobs.state,
-            jobs.accepted_at, sessions.agent, jobs.final
+        "SELECT jobs.job, jobs.final_seq IS NOT NULL AND jobs.accepted_at >= ?2
+                AND (?4 IS NULL OR jobs.session = ?4), jobs.state,
+            jobs.accepted_at, sessions.agent, jobs.final, sessions.name
          FROM jobs LEFT JOIN sessions ON sessions.id = jobs.session
          WHERE jobs.job < ?1 ORDER BY jobs.job DESC LIMIT ?3",
     )?;
     let before = before.map_or(i64::MAX, |before| int(before.0));
-    let mut rows = statement.query(params![before, since.unwrap_or(i64::MIN), LOOKED_AT])?;
+    let mut rows = statement.query(params![before, since.unwrap_or(i64::MIN), LOOKED_AT, of])?;
     let (mut turns, mut looked_at, mut read, mut written) = (Vec::new(), 0, 0, 0);
     let mut last = None;
     let mut full = false;
@@ -172,24 +192,42 @@ pub(super) fn usage(
 
 /// All turns since then, added up by something; a page of them where too many have no row of their
 /// own yet, or there are too many names: then whoever asked adds up.
-pub(super) fn added_up(conn: &Connection, since: Option<i64>, by: By) -> rusqlite::Result<Loaded> {
+fn added_up(
+    conn: &Connection,
+    since: Option<i64>,
+    by: By,
+    of: Option<i64>,
+) -> rusqlite::Result<Loaded> {
     let mut sums = Sums::default();
     let since_ms = since.unwrap_or(i64::MIN);
-    if fresh(conn, since_ms, |row| sums.add(row, by))? == Noted::TooFew {
-        return usage(conn, since, None);
+    if fresh(conn, (since_ms, of), |row| sums.add(row, by))? == Noted::TooFew {
+        return usage(conn, since, None, of);
     }
-    let mut statement = conn.prepare_cached(
-        "SELECT job, accepted_at, state, agent, provider, model, local, input_tokens,
-            output_tokens, usd, cost_unknown, duration_ms, others
-         FROM used WHERE accepted_at >= ?1",
-    )?;
-    let mut rows = statement.query([since_ms])?;
+    // Whose a turn is its job says: it is only looked at where that matters.
+    let from = match (of, by) {
+        (Some(_), _) => {
+            "sessions.name FROM jobs INDEXED BY jobs_ended_in CROSS JOIN used ON used.job = jobs.job
+                LEFT JOIN sessions ON sessions.id = jobs.session
+             WHERE jobs.session = ?2 AND jobs.final_seq IS NOT NULL AND used.accepted_at >= ?1"
+        }
+        (None, By::Session) => {
+            "sessions.name FROM used CROSS JOIN jobs ON jobs.job = used.job
+                LEFT JOIN sessions ON sessions.id = jobs.session
+             WHERE used.accepted_at >= ?1 AND ?2 IS NULL"
+        }
+        (None, _) => "NULL FROM used WHERE used.accepted_at >= ?1 AND ?2 IS NULL",
+    };
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT used.job, used.accepted_at, used.state, used.agent, provider, model, local,
+            input_tokens, output_tokens, usd, cost_unknown, duration_ms, others, {from}"
+    ))?;
+    let mut rows = statement.query(params![since_ms, of])?;
     let mut turn = nothing();
     while let Some(row) = rows.next()? {
         noted(row, by, &mut turn)?;
         sums.add(&turn, by);
         if sums.names() > NAMES {
-            return usage(conn, since, None);
+            return usage(conn, since, None, of);
         }
     }
     let (total, by) = sums.ended();
@@ -213,16 +251,20 @@ enum Noted {
 
 /// Jobs that have ended since the last ones were noted, and how far that is.
 const FRESH: &str = "
-    SELECT jobs.job, jobs.accepted_at >= ?1, jobs.state, jobs.accepted_at, sessions.agent,
-        jobs.final, jobs.final_seq
+    SELECT jobs.job, jobs.accepted_at >= ?1 AND (?3 IS NULL OR jobs.session = ?3), jobs.state,
+        jobs.accepted_at, sessions.agent, jobs.final, sessions.name, jobs.final_seq
     FROM jobs INDEXED BY jobs_ended LEFT JOIN sessions ON sessions.id = jobs.session
     WHERE jobs.final_seq IS NOT NULL AND jobs.final_seq > ifnull(
         (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'used_seq'), 0)
     ORDER BY jobs.final_seq LIMIT ?2";
 
-fn fresh(conn: &Connection, since: i64, mut add: impl FnMut(&UsageRow)) -> rusqlite::Result<Noted> {
+fn fresh(
+    conn: &Connection,
+    (since, of): (i64, Option<i64>),
+    mut add: impl FnMut(&UsageRow),
+) -> rusqlite::Result<Noted> {
     let mut statement = conn.prepare_cached(FRESH)?;
-    let mut rows = statement.query([since, NOT_NOTED + 1])?;
+    let mut rows = statement.query(params![since, NOT_NOTED + 1, of])?;
     let mut count = 0;
     while let Some(row) = rows.next()? {
         count += 1;
@@ -240,14 +282,17 @@ fn fresh(conn: &Connection, since: i64, mut add: impl FnMut(&UsageRow)) -> rusql
 pub(super) fn note(conn: &Connection, time: Duration) -> rusqlite::Result<u64> {
     let began = Instant::now();
     // A look without a lock first: mostly there is nothing to do.
-    if !conn.prepare_cached(FRESH)?.exists([i64::MIN, 1])? {
+    if !conn
+        .prepare_cached(FRESH)?
+        .exists(params![i64::MIN, 1, None::<i64>])?
+    {
         return Ok(0);
     }
     let change = rusqlite::Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
     let (mut count, mut seq) = (0, None);
     {
         let mut statement = change.prepare_cached(FRESH)?;
-        let mut rows = statement.query([i64::MIN, i64::MAX])?;
+        let mut rows = statement.query(params![i64::MIN, i64::MAX, None::<i64>])?;
         let mut insert = change.prepare_cached(
             "INSERT OR REPLACE INTO used VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
                 ?12, ?13)",
@@ -270,7 +315,7 @@ pub(super) fn note(conn: &Connection, time: Duration) -> rusqlite::Result<u64> {
                 int(turn.duration_ms),
                 others.and_then(Result::ok),
             ])?;
-            seq = Some(row.get::<_, i64>(6)?);
+            seq = Some(row.get::<_, i64>(7)?);
             count += 1;
             if began.elapsed() >= time {
                 break;
@@ -305,6 +350,7 @@ fn noted(row: &Row<'_>, by: By, turn: &mut UsageRow) -> rusqlite::Result<()> {
     turn.state = phase(row.get_ref(2)?.as_str()?, false);
     turn.agent.clear();
     turn.agent.push_str(row.get_ref(3)?.as_str()?);
+    turn.session = row.get::<_, Option<String>>(13)?.map(shown);
     text(4, &mut turn.provider)?;
     text(5, &mut turn.model)?;
     turn.local = row.get(6)?;
@@ -332,6 +378,7 @@ fn nothing() -> UsageRow {
         job: JobId(0),
         accepted_at: String::new(),
         agent: String::new(),
+        session: None,
         provider: None,
         model: None,
         local: None,
@@ -360,6 +407,7 @@ fn usage_row(row: &Row<'_>) -> rusqlite::Result<(UsageRow, usize)> {
             Some(agent) => agent,
             None => row.get::<_, Option<String>>(4)?.unwrap_or_default(),
         },
+        session: row.get::<_, Option<String>>(6)?.map(shown),
         provider: last.provider,
         model: last.model,
         local,

@@ -262,12 +262,13 @@ impl Writing<'_> {
             Write::Open(new) => self.open(new),
             Write::Close { session } => self.close(item, session),
             Write::Rename { session, to } => self.rename(item, session, to),
+            Write::Title { session, title } => self.entitle(session, title.as_deref()),
             Write::Model { session, pins } => self.update(
                 "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4 WHERE name = ?1",
                 params![session, pins.provider, pins.model, pins.thinking],
             ),
             Write::Native { session, native } => self.update(
-                "UPDATE sessions SET native = ?2 WHERE name = ?1",
+                "UPDATE sessions SET native = ?2, forks = NULL WHERE name = ?1",
                 params![session, native],
             ),
             Write::Lost { session } => {

@@ -123,8 +123,10 @@ fn spawn_words() -> Spawn {
         model: None,
         thinking: None,
         toolsets: None,
+        system: None,
         session: Some("main".to_owned()),
         resume: None,
+        forks: false,
         prompt: None,
     }
 }

@@ -62,6 +62,8 @@ pub(crate) async fn answer(
             text: prompt.clone(),
             attached: Vec::new(),
             conversation: conversation.map_or(Conversation::Passing, Conversation::Named),
+            system: None,
+            earlier: Vec::new(),
             selection,
             toolsets: args.toolsets.clone(),
             cwd,

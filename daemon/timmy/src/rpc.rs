@@ -268,6 +268,9 @@ impl Service {
             "compact": true,
             "toolsets": true,
             "fallback_chain": true,
+            "forks": true,
+            "system": true,
+            "history": true,
             "models": true,
             "attachments": true,
         })

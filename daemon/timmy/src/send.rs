@@ -5,19 +5,21 @@
 
 mod echoed;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::{Earlier, Speaker};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::offered::Offered;
 use crate::line::Line;
-use crate::message::{Attached, Message};
+use crate::message::{Assistant, Attached, Message};
 use crate::model::Boxed;
 use crate::session::context::{self, Beginning};
 use crate::session::rows::Which;
@@ -124,6 +126,8 @@ pub(crate) enum Conversation {
     New,
     /// The one that was announced as this.
     Native(String),
+    /// A copy of the one that was announced as this.
+    CopyOf(String),
     /// The one that a person named so, or a new one of that name.
     Named(String),
     /// One that isn't kept.
@@ -137,6 +141,10 @@ pub(crate) struct SendRequest {
     /// What goes with it.
     pub(crate) attached: Vec<Attached>,
     pub(crate) conversation: Conversation,
+    /// What a new session is told behind its own system prompt.
+    pub(crate) system: Option<String>,
+    /// What was said before a new session, elsewhere.
+    pub(crate) earlier: Vec<Earlier>,
     pub(crate) selection: ModelSelection,
     pub(crate) toolsets: Option<Vec<String>>,
     pub(crate) cwd: PathBuf,
@@ -315,6 +323,11 @@ impl Agent {
         };
         let (which, name) = match &sent.conversation {
             Conversation::Native(native) => (Some(Which::Native(native.clone())), None),
+            Conversation::CopyOf(native) => {
+                let copied = self.store.copy(native.clone()).await;
+                let copied = copied.map_err(|why| unkept(&why))?;
+                (copied.map(Which::Native), None)
+            }
             Conversation::Named(name) => (Some(Which::Name(name.clone())), Some(name.clone())),
             Conversation::New | Conversation::Passing => (None, None),
         };
@@ -324,9 +337,14 @@ impl Agent {
                 session.native().into_iter().for_each(opened);
                 // Only echo was asked so far, which is told nothing.
                 if session.basis().system.is_empty() {
-                    let basis = self.begin(&sent.cwd, line).await?;
+                    let basis = self.begin(sent, line).await?;
                     let begun = session.begin(basis).await;
                     begun.map_err(|why| unkept(&why))?;
+                }
+                if let (Conversation::CopyOf(_), Some(native)) =
+                    (&sent.conversation, session.native())
+                {
+                    line.say("session", json!({"native": native})).await;
                 }
                 // A process that died in the middle left calls without a result, which no provider
                 // takes.
@@ -351,31 +369,37 @@ impl Agent {
         }
         // Beginning anew under a name that was announced would be a conversation that forgot
         // everything in silence.
-        if matches!(sent.conversation, Conversation::Native(_)) {
+        if matches!(
+            sent.conversation,
+            Conversation::Native(_) | Conversation::CopyOf(_)
+        ) {
             return Err(lost(line).await);
         }
         let anchors = settled(Led::new(), sent, writable).await?;
-        let mut basis = self.begin(&sent.cwd, line).await?;
+        let mut basis = self.begin(sent, line).await?;
         basis.led = anchors.led();
+        let mut first = earlier(&sent.earlier);
+        let from = first.len() as u64;
+        first.push(words);
         if sent.conversation == Conversation::Passing {
             let mut session = Session::passing(basis);
-            let appended = session.append(vec![words]).await;
+            let appended = session.append(first).await;
             appended.map_err(|why| unkept(&why))?;
-            return Ok((session, anchors, 0));
+            return Ok((session, anchors, from));
         }
-        let made = self.store.create(name, basis, words).await;
+        let made = self.store.create(name, basis, first).await;
         let session = made.map_err(|why| unkept(&why))?;
         if let Some(native) = session.native() {
             opened(native);
             line.say("session", json!({"native": native})).await;
         }
-        Ok((session, anchors, 0))
+        Ok((session, anchors, from))
     }
 
     /// What a new session is told.
-    async fn begin(&self, cwd: &Path, line: &Line) -> Result<Basis, Rejected> {
+    async fn begin(&self, sent: &SendRequest, line: &Line) -> Result<Basis, Rejected> {
         let agent = self.env.agent().map(str::to_owned);
-        let (own, cwd) = (self.env.own().to_owned(), cwd.to_owned());
+        let (own, cwd) = (self.env.own().to_owned(), sent.cwd.clone());
         let confinement = self.env.confinement();
         let now = report::rfc3339(self.env.wall_ms());
         let begun = blocking(move || {
@@ -391,7 +415,15 @@ impl Agent {
         for note in &begun.notes {
             line.warn("context", note).await;
         }
-        Ok(begun.basis)
+        let mut basis = begun.basis;
+        if let Some(system) = &sent.system {
+            let system = system.trim();
+            let _infallible = write!(
+                basis.system,
+                "\n\n# What this conversation is for\n\n{system}"
+            );
+        }
+        Ok(basis)
     }
 
     fn spill(&self, native: Option<&str>) -> PathBuf {
@@ -406,6 +438,29 @@ impl Agent {
 /// What a model is told instead of its prompt when a turn is run again that was interrupted.
 const AGAIN: &str = "(This turn was interrupted and runs again: go on with what was asked last. What was \
 done before that is done.)";
+
+/// What stands before the first words of a conversation that a model had none of before.
+const BEFORE: &str = "(What was said before is not known.)";
+
+/// What was said before, elsewhere: by whom else is worth nothing to the model that reads it.
+fn earlier(said: &[Earlier]) -> Vec<Message> {
+    let mut messages = Vec::with_capacity(said.len() + 2);
+    // Not every provider takes a conversation that the model itself begins.
+    if said
+        .first()
+        .is_some_and(|first| first.role == Speaker::Assistant)
+    {
+        messages.push(Message::user(BEFORE));
+    }
+    messages.extend(said.iter().map(|one| match one.role {
+        Speaker::User => Message::user(one.text.clone()),
+        Speaker::Assistant => Message::Assistant(Assistant {
+            text: one.text.clone(),
+            ..Assistant::default()
+        }),
+    }));
+    messages
+}
 
 /// Why the first model of a plan can't be asked with what is attached. Those behind it are told what
 /// they don't see.

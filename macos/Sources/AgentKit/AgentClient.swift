@@ -129,11 +129,12 @@ public actor AgentClient {
     return status
   }
 
-  /// Everything that happens from now on, or after the cursor, over any number of connections.
-  public nonisolated func events(after cursor: Cursor? = nil, session: String? = nil)
-    -> Lines
-  {
-    let follower = Follower(session: session, cursor: cursor) { [options] in
+  /// Everything that happens from now on, or after the cursor, over any number of connections. With
+  /// `sessions`, what becomes of sessions, too: lines `session_changed`.
+  public nonisolated func events(
+    after cursor: Cursor? = nil, session: String? = nil, sessions: Bool = false
+  ) -> Lines {
+    let follower = Follower(session: session, sessions: sessions, cursor: cursor) { [options] in
       try await Self.greeted(options, within: Fallback.patience).0
     }
     return Lines { try await follower.next() }

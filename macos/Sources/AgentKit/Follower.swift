@@ -17,6 +17,7 @@ public struct Cursor: Sendable, Equatable {
 
 actor Follower {
   private let session: String?
+  private let sessions: Bool
   private let connect: @Sendable () async throws -> Connection
   private var cursor: Cursor?
   private var connection: Connection?
@@ -24,9 +25,11 @@ actor Follower {
   private var failures = 0
 
   init(
-    session: String?, cursor: Cursor?, connect: @escaping @Sendable () async throws -> Connection
+    session: String?, sessions: Bool = false, cursor: Cursor?,
+    connect: @escaping @Sendable () async throws -> Connection
   ) {
     self.session = session
+    self.sessions = sessions
     self.cursor = cursor
     self.connect = connect
   }
@@ -75,6 +78,7 @@ actor Follower {
     connection = fresh
     var members: Members = []
     if let session { members.append(("session", .string(session))) }
+    if sessions { members.append(("sessions", .bool(true))) }
     if let cursor {
       members.append(("after", .integer(Int64(cursor.seq))))
       members.append(("epoch", .string(cursor.epoch)))

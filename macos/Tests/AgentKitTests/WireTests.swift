@@ -194,9 +194,12 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
     #expect(bare == #"{"type":"send","id":1,"text":"hi"}"# + "\n")
     var full = Send("a\"\n", session: "main", thinking: .low, agent: "pi", key: "k")
     full.timeout = 2
+    full.system = "be brief"
+    full.history = [Earlier(.user, "hi"), Earlier(.assistant, "ho")]
     let line = String(decoding: Request.line("send", id: 2, full.members), as: UTF8.self)
     #expect(
       line == #"{"type":"send","id":2,"text":"a\"\n","session":"main","agent":"pi","#
-        + #""thinking":"low","idempotency_key":"k","timeout":2.0}"# + "\n")
+        + #""thinking":"low","system":"be brief","idempotency_key":"k","#
+        + #""history":[{"role":"user","text":"hi"},{"role":"assistant","text":"ho"}],"timeout":2.0}"# + "\n")
   }
 }

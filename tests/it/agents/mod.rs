@@ -10,7 +10,7 @@ macro_rules! suite {
             says runs_a_tool is_denied_a_tool is_aborted goes_on_after_a_kill leaves_no_orphan
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
             is_given_up_in_time looks_at_what_is_attached says_why_it_stopped lists_its_models
-            says_yes_for_longer
+            says_yes_for_longer is_told_how_a_session_begins forks_a_session
         }
     };
     ($($scenario:ident)+) => {
@@ -27,6 +27,7 @@ macro_rules! suite {
 
 mod acp;
 mod attached;
+mod beginnings;
 mod can;
 mod claude;
 mod codex;
@@ -45,6 +46,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use attached::looks_at_what_is_attached;
+use beginnings::{forks_a_session, is_told_how_a_session_begins};
 pub use can::{Asks, Can, Turns};
 use listed::lists_its_models;
 use stops::says_why_it_stopped;

@@ -102,6 +102,7 @@ pub enum UsageBy {
     Provider,
     Model,
     Day,
+    Session,
 }
 
 // `log-level`.

@@ -168,6 +168,9 @@ pub struct HowArgs {
     /// A picture, PDF or text that goes with the turn; may be given again
     #[arg(long, value_name = "FILE", value_parser = value::file)]
     pub attach: Vec<PathBuf>,
+    /// What the agent is told before the conversation; only with the turn that begins a session
+    #[arg(long, value_name = "TEXT|@FILE", value_parser = value::text_or_file)]
+    pub system: Option<String>,
     /// Who is told when the turn has ended; an endpoint of `agentctl webhook add`
     #[arg(long, value_name = "URL")]
     pub callback: Option<String>,

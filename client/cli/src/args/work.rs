@@ -11,6 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::JsonArgs;
 use super::look::PastArgs;
+use super::session::{ForkSessionArgs, TitleSessionArgs};
 use super::turn::{HowArgs, WhoArgs};
 use crate::value;
 
@@ -210,6 +211,21 @@ Examples:
 
 Only while none of its turns runs or waits. Its process ends, and comes again with its next turn.")]
     Rename(RenameSessionArgs),
+    /// Call a session otherwise in lists, without another name
+    #[command(after_help = "\
+Examples:
+  agentctl sessions title s41 \"the parser's last bug\"
+  agentctl sessions title s41 --clear")]
+    Title(TitleSessionArgs),
+    /// Make another session that begins with what the agent remembers of one
+    #[command(after_help = "\
+Examples:
+  agentctl sessions fork main
+  agentctl sessions fork main other-way
+
+The agent makes its copy when the new session's first turn begins: what the old one is told until then
+is in both.")]
+    Fork(ForkSessionArgs),
     /// End sessions and free their names; their history and jobs stay
     #[command(after_help = "\
 Examples:
@@ -239,6 +255,9 @@ pub struct NewSessionArgs {
     /// Restrict the agent to these tools; may be given again
     #[arg(long = "tool", value_name = "TOOLSET")]
     pub toolsets: Vec<String>,
+    /// What the agent is told before the conversation
+    #[arg(long, value_name = "TEXT|@FILE", value_parser = value::text_or_file)]
+    pub system: Option<String>,
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::beginning::check_system;
 use super::send_check::check_send;
 use super::work::{Compact, Dispatch, Dispatched, Export, Questions, SessionNew};
 use super::{
@@ -24,7 +25,7 @@ use crate::webhook::Delivery;
 
 /// Fields of a `send` that are reserved: refused rather than ignored, as ignoring them would widen
 /// what the sender asked for.
-const RESERVED: &[&str] = &["history", "max_turns", "system"];
+const RESERVED: &[&str] = &["max_turns"];
 
 /// A request and what was ignored in it.
 #[derive(Clone, PartialEq, Debug)]
@@ -89,6 +90,11 @@ impl Checked for Collect {
 
 impl Checked for Subscribe {
     fn check(&self) -> Result<(), Rejected> {
+        if self.sessions && self.jobs.is_some() {
+            return Err(invalid(
+                "`sessions` is given with `jobs`: expected no filter, or `session`",
+            ));
+        }
         match self.jobs.as_ref().is_some_and(Vec::is_empty) {
             true => Err(invalid(
                 "`jobs` is empty: expected at least one, or no `jobs`",
@@ -141,11 +147,16 @@ fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
 
 impl Read for SessionNew {
     fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected> {
-        refuse_reserved(&fields(envelope.body)?)?;
+        let all: Fields<'_> = fields(envelope.body)?;
+        refuse_reserved(&all)?;
+        if all.keys().any(|field| field.0 == "history") {
+            return Err(invalid("`history` goes with the session's first `send`"));
+        }
         let new: Self = fields(envelope.body)?;
         new.session.as_deref().map_or(Ok(()), check_session)?;
         check_path("cwd", new.cwd.as_deref())?;
         check_words(&[("agent", &new.agent)])?;
+        check_system(new.system.as_deref())?;
         Ok((new, Vec::new()))
     }
 }

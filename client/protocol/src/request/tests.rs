@@ -85,6 +85,31 @@ fn a_bad_field_is_refused_with_its_name() {
             "`fallback_chain` has \"kimi/\": expected `provider/model`",
         ),
         (
+            r#"{"prompt":"a","system":" "}"#,
+            Code::InvalidRequest,
+            "`system` is blank",
+        ),
+        (
+            r#"{"prompt":"a","system":"a\u0000b"}"#,
+            Code::InvalidRequest,
+            "`system` contains a NUL",
+        ),
+        (
+            r#"{"prompt":"a","history":[{"role":"user","text":"x"},{"role":"user","text":""}]}"#,
+            Code::InvalidRequest,
+            "`history[1]` is blank",
+        ),
+        (
+            r#"{"prompt":"a","history":[{"role":"system","text":"x"}]}"#,
+            Code::InvalidRequest,
+            "expected `user` or `assistant`",
+        ),
+        (
+            r#"{"type":"session.new","history":[{"role":"user","text":"x"}]}"#,
+            Code::InvalidRequest,
+            "first `send`",
+        ),
+        (
             r#"{"prompt":"a","callback":{"url":"x"}}"#,
             Code::InvalidRequest,
             "callback",
@@ -154,6 +179,45 @@ fn a_bad_field_is_refused_with_its_name() {
         assert_eq!(rejected.code, code, "{line}");
         assert!(rejected.error.contains(says), "{line}: {rejected}");
     }
+}
+
+#[test]
+fn request_that_begins_a_session_has_limits() {
+    let system = |bytes: usize| format!(r#"{{"prompt":"a","system":"{}"}}"#, "x".repeat(bytes));
+    assert!(decode(&system(crate::limits::MAX_SYSTEM)).is_ok());
+    let refused = decode(&system(crate::limits::MAX_SYSTEM + 1)).unwrap_err();
+    assert!(refused.error.contains("65537 bytes"), "{refused}");
+    let history = |count: usize, bytes: usize| {
+        let one = format!(r#"{{"role":"assistant","text":"{}"}}"#, "x".repeat(bytes));
+        format!(
+            r#"{{"prompt":"a","history":[{}]}}"#,
+            vec![one; count].join(",")
+        )
+    };
+    assert!(decode(&history(1000, 1)).is_ok());
+    let refused = decode(&history(1001, 1)).unwrap_err();
+    assert!(refused.error.contains("1001 entries"), "{refused}");
+    let refused = decode(&history(5, 256 * 1024)).unwrap_err();
+    assert!(refused.error.contains("bytes of text"), "{refused}");
+}
+
+#[test]
+fn request_hash_covers_what_a_session_begins_with() {
+    let hash = |line: &str| match decode(line).unwrap().request {
+        Request::Send(send) => hashed(&send),
+        other => panic!("{other:?}"),
+    };
+    let bare = hash(r#"{"prompt":"a"}"#);
+    let with = hash(r#"{"prompt":"a","system":"s"}"#);
+    assert_ne!(bare, with);
+    assert_ne!(with, hash(r#"{"prompt":"a","system":"t"}"#));
+    let said = |role: &str| {
+        hash(&format!(
+            r#"{{"prompt":"a","history":[{{"role":"{role}","text":"x"}}]}}"#
+        ))
+    };
+    assert_ne!(bare, said("user"));
+    assert_ne!(said("assistant"), said("user"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_with::skip_serializing_none;
 use crate::check::{check_limit, check_path, check_seconds, check_session, check_words};
 use crate::envelope::{Checked, Ignored, Rejected, invalid};
 use crate::ids::JobId;
-use crate::limits::{MAX_DISPATCH, MAX_TEXT};
+use crate::limits::{MAX_DISPATCH, MAX_TEXT, MAX_TITLE};
 use crate::request::Send;
 pub use crate::rows::JobPhase;
 use crate::sums::By;
@@ -105,10 +105,13 @@ pub struct Usage {
     pub before: Option<JobId>,
     /// Added up by this, rather than each by itself, where that is quick.
     pub by: Option<By>,
+    /// Only in this session.
+    pub session: Option<String>,
 }
 
 impl Checked for Usage {
     fn check(&self) -> Result<(), Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session)?;
         check_seconds("since", self.since)
     }
 }
@@ -366,6 +369,8 @@ pub struct SessionNew {
     /// Restricts the agent's tools.
     #[serde(default, alias = "tools", skip_serializing_if = "Option::is_none")]
     pub toolsets: Option<Vec<String>>,
+    /// What the agent is told before the conversation.
+    pub system: Option<String>,
 }
 
 /// A session by its name: `session.close`, `session.resume`.
@@ -395,14 +400,75 @@ pub struct SessionRename {
 impl Checked for SessionRename {
     fn check(&self) -> Result<(), Rejected> {
         check_session(&self.session)?;
-        check_session(&self.to).map_err(|rejected| Rejected {
-            error: rejected.error.replacen("`session`", "`to`", 1),
-            ..rejected
-        })?;
+        check_to(&self.to)?;
         if self.session == self.to {
             return Err(invalid("`to` is the name that the session has"));
         }
         Ok(())
+    }
+}
+
+/// `session.fork`: another session that begins with what the agent remembers of this one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionFork {
+    /// Which.
+    pub session: String,
+    /// What the new one is called; a name is made when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+impl Checked for SessionFork {
+    fn check(&self) -> Result<(), Rejected> {
+        check_session(&self.session)?;
+        let Some(to) = &self.to else {
+            return Ok(());
+        };
+        check_to(to)?;
+        if self.session == *to {
+            return Err(invalid("`to` is the name that the session has"));
+        }
+        Ok(())
+    }
+}
+
+/// Checks another session's name.
+fn check_to(to: &str) -> Result<(), Rejected> {
+    check_session(to).map_err(|rejected| Rejected {
+        error: rejected.error.replacen("`session`", "`to`", 1),
+        ..rejected
+    })
+}
+
+/// `session.title`: what a session is called in lists.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionTitle {
+    /// Which.
+    pub session: String,
+    /// Its title from now on; without one it is how its first prompt begins.
+    pub title: Option<String>,
+}
+
+impl Checked for SessionTitle {
+    fn check(&self) -> Result<(), Rejected> {
+        check_session(&self.session)?;
+        let Some(title) = &self.title else {
+            return Ok(());
+        };
+        if title.trim().is_empty() || title.len() > MAX_TITLE {
+            let bytes = title.len();
+            return Err(invalid(format!(
+                "`title` has {bytes} bytes: expected 1 to {MAX_TITLE}, not blank, or null for none"
+            )));
+        }
+        match title.chars().any(char::is_control) {
+            true => Err(invalid(
+                "`title` contains control characters: expected one line",
+            )),
+            false => Ok(()),
+        }
     }
 }
 

@@ -128,6 +128,11 @@ class Session:
         await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
 
     @checked
+    async def set_title(self, title: str | None) -> None:
+        """What it is called in lists; None: how its first prompt begins."""
+        await self._harness.set_title(self.name, title)
+
+    @checked
     async def models(self) -> ModelList:
         """Which models its agent has; the default is what its next turn takes."""
         return await self._harness.models(session=self.name)
@@ -335,10 +340,13 @@ class Harness:
         return ModelList.of_pages([page async for page in pages])
 
     @checked
-    async def usage(self, *, since: float | timedelta | None = None) -> list[Usage]:
+    async def usage(
+        self, *, since: float | timedelta | None = None, session: str | None = None
+    ) -> list[Usage]:
         """What turns that have ended used, newest first; ``since``: accepted no longer ago than so
-        many seconds."""
-        rows = await self._core.rows("usage", {"since": _seconds(since)}, "turns", "before")
+        many seconds; ``session``: only of this one."""
+        asked = {"since": _seconds(since), "session": session}
+        rows = await self._core.rows("usage", asked, "turns", "before")
         return Usage.of_lines(rows)
 
     @checked
@@ -393,6 +401,25 @@ class Harness:
         await self._core.ask("set_model", named, changes=True, alone=False)
 
     @checked
+    async def set_title(self, session: str, title: str | None) -> None:
+        """What a session is called in lists; None: how its first prompt begins."""
+        named = {"session": session, "title": title}
+        await self._core.ask("session.title", named, changes=True, alone=False)
+
+    @checked
+    async def fork(self, session: str, name: str | None = None) -> str:
+        """Makes another session that begins with what the agent remembers of one, and gives its name.
+        The agent makes its copy when the first turn of the new one begins: what the old one is told
+        until then is in both.
+
+        Raises ``errors.UnsupportedError`` where the agent can't, ``errors.SessionBusyError`` while the
+        session has unfinished turns.
+        """
+        named = {"session": session, "to": name}
+        line = await self._core.ask("session.fork", named, changes=True, alone=False)
+        return str(line.get("session"))
+
+    @checked
     async def compact(self, session: str, instructions: str | None = None) -> str | None:
         """The agent shortens what it remembers of a session, ``instructions`` say what to keep;
         gives its summary, if it says one. It asks a model: that may take minutes."""
@@ -433,11 +460,14 @@ class Harness:
         jobs: list[str] | None = None,
         after: int | None = None,
         epoch: str | None = None,
+        sessions: bool = False,
     ) -> AsyncIterator[Event]:
         """What happens, of all jobs or of a ``session`` or some ``jobs``, without end. With
         ``after``, the ``seq`` of an event, first what happened since; 0 is the beginning.
-        ``epoch`` is the store's, as the event ``live`` says it."""
+        ``epoch`` is the store's, as the event ``live`` says it. With ``sessions``, what becomes of
+        sessions, too, as events ``session_changed``."""
         named = {"session": session, "jobs": jobs, "after": after, "epoch": epoch}
+        named["sessions"] = sessions or None
         return self._core.events({name: one for name, one in named.items() if one is not None})
 
 

@@ -200,6 +200,7 @@ class Usage(Row):
     job: str = ""
     accepted_at: datetime | None = None
     agent: str = ""
+    session: str | None = None
     provider: str | None = None
     model: str | None = None
     local: bool | None = None

@@ -30,6 +30,13 @@ class Attachment(TypedDict, total=False):
     name: str
 
 
+class Earlier(TypedDict):
+    """A message that was said elsewhere before a session began."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
 class Options(TypedDict, total=False):
     """Everything of a send but its prompt. What is absent, or ``None``, is the daemon's choice."""
 
@@ -54,6 +61,15 @@ class Options(TypedDict, total=False):
     ]
     cwd_if_new: Annotated[
         str | os.PathLike[str] | None, "the same, counting only if this turn makes the session"
+    ]
+    system: Annotated[
+        str | None,
+        "what the agent is told before the conversation; only with the turn that begins a session",
+    ]
+    history: Annotated[
+        list[Earlier] | None,
+        'what was said before elsewhere, oldest first, as {"role": "user", "text": "hi"}; only '
+        "with the turn that begins a session",
     ]
     toolsets: Annotated[
         list[str] | None,

@@ -155,6 +155,7 @@ mod tests {
             provider: None,
             model: None,
             thinking: None,
+            system: None,
             revision: 0,
         };
         Lane::Free(Arc::new(Need {

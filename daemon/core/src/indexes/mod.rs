@@ -107,7 +107,7 @@ pub(crate) fn needs_its_own(agent: &Agent, session: &Session) -> bool {
     agent.describe.sessions == Sessions::One
         && agent.describe.resume == Resume::Native
         && session.turns > 0
-        && session.native.is_some()
+        && session.reopened_by().is_some()
 }
 
 fn is_in_flight(job: &Job) -> bool {

@@ -20,7 +20,7 @@ use crate::sessions::session::Session;
 use crate::store::{MessageText, NewJob, Position, Repins, SoFar, TextKind, Write};
 use crate::terms::Terms;
 use crate::text::head_and_tail;
-use crate::worker::Prompt;
+use crate::worker::{Begins, Prompt};
 
 /// Why a running turn is being ended from outside.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -418,6 +418,7 @@ impl Job {
         session: &Session,
         native: Option<&str>,
         given: Send,
+        begins: Option<Begins>,
     ) -> Option<Prompt> {
         Some(Prompt {
             turn,
@@ -432,7 +433,9 @@ impl Job {
             model: given.model,
             thinking: given.thinking,
             fallback_chain: given.fallback_chain,
+            forks: native.is_some() && session.is_copied(),
             native: native.map(str::to_owned),
+            begins: begins.map(Box::new),
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.clone(),
         })

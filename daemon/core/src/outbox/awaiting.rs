@@ -91,10 +91,21 @@ pub(crate) struct Answered {
 pub(crate) enum Changed {
     /// It is made.
     New { agent: String, cwd: String },
+    /// It is made as a copy of another one.
+    Forked {
+        from: String,
+        agent: String,
+        cwd: String,
+    },
     /// It is forgotten.
     Closed { session: String },
     /// It has another name.
     Renamed { session: SessionId, was: String },
+    /// It is called so in lists.
+    Titled {
+        session: String,
+        title: Option<String>,
+    },
     /// Its held turns wait like others.
     Resumed { session: String, jobs: Vec<JobId> },
     /// Its turns get another model. A session that wasn't stored when that was asked may have been

@@ -112,6 +112,10 @@ pub(crate) struct Subscription {
     pub(crate) id: Option<Id>,
     pub(crate) session: Option<String>,
     pub(crate) jobs: Option<BTreeSet<JobId>>,
+    /// Is it told of sessions, too?
+    pub(crate) sessions: bool,
+    /// Was it not told of some, as it was behind?
+    pub(crate) missed: bool,
     /// Every numbered line that it wants, up to this number, was sent. So the last one that a
     /// reader saw is always a cursor that misses nothing.
     pub(crate) seen: u64,

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentd_protocol::JobId;
+use agentd_protocol::rows::SessionPhase;
 
-use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
 use crate::peers::collects::Collects;
 use crate::peers::conn::{Conn, Subscription};
 use crate::peers::questions::Questions;
@@ -26,6 +27,8 @@ pub(crate) struct Peers {
     conns: BTreeMap<ConnId, Conn>,
     /// Those that have a subscription.
     subscribers: BTreeSet<ConnId>,
+    /// Sessions that do something, as those of them heard who want to.
+    heard: BTreeMap<SessionId, (String, SessionPhase)>,
     /// Bytes on their way to readers that haven't said that they took them.
     unsent: usize,
     collects: Collects,
@@ -96,6 +99,20 @@ impl Peers {
     pub(crate) fn unsubscribe(&mut self, conn: ConnId) -> Option<Subscription> {
         self.subscribers.remove(&conn);
         self.conns.get_mut(&conn)?.subscription.take()
+    }
+
+    /// Is anybody told of sessions?
+    pub(crate) fn hear_of_sessions(&self) -> bool {
+        let hears = |conn: &ConnId| {
+            let known = self.conns.get(conn)?.subscription.as_ref()?;
+            known.sessions.then_some(())
+        };
+        self.subscribers.iter().any(|conn| hears(conn).is_some())
+    }
+
+    /// Sessions that do something, as it was told.
+    pub(crate) const fn heard(&mut self) -> &mut BTreeMap<SessionId, (String, SessionPhase)> {
+        &mut self.heard
     }
 
     /// Bytes on their way to readers that haven't said that they took them.

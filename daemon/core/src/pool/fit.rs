@@ -2,7 +2,9 @@
 //!
 //! Owns that comparison. Must not know which processes there are.
 
-use crate::agent::Agent;
+use std::sync::Arc;
+
+use crate::agent::{Agent, SystemText};
 use crate::jobs::job::Job;
 use crate::sessions::session::Session;
 use crate::store::Pins;
@@ -15,6 +17,8 @@ pub(crate) struct Fit {
     pub(crate) provider: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) thinking: Option<String>,
+    /// What its session's agent is told, where its process is started with that.
+    pub(crate) system: Option<Arc<str>>,
     /// Of its agent's configuration.
     pub(crate) revision: u64,
 }
@@ -41,6 +45,8 @@ impl Fit {
             provider: provider.filter(|_| !agent.describe.model_per_turn),
             model: model.filter(|_| !agent.describe.model_per_turn),
             thinking: thinking.filter(|_| !agent.describe.thinking_per_turn),
+            system: (session.system.clone())
+                .filter(|_| agent.describe.system == SystemText::AtStart),
             // The process that holds it may be older than the configuration.
             revision: session.revision.unwrap_or(agent.revision),
         }
@@ -59,6 +65,7 @@ impl Fit {
             provider: pin(&agent.provider, model),
             model: pin(&agent.model, model),
             thinking: pin(&agent.thinking, thinking),
+            system: None,
             revision: agent.revision,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agentd_protocol::line::WorkerState;
 
-use crate::agent::{Agent, Capabilities, Resume, Sessions};
+use crate::agent::{Agent, Capabilities, Resume, Sessions, SystemText};
 use crate::attached::AttachmentSupport;
 use crate::counters::Tally;
 use crate::effect::StopStage;
@@ -47,6 +47,12 @@ pub(crate) struct Slot {
     pub(crate) toolsets_per_turn: bool,
     /// It takes a chain of models.
     pub(crate) fallback_chain: bool,
+    /// How it takes a session's system text.
+    pub(crate) system: SystemText,
+    /// It takes a conversation that was held elsewhere.
+    pub(crate) history: bool,
+    /// It opens copies of sessions.
+    pub(crate) forks: bool,
     /// The models that it offers, where it lists them.
     pub(crate) models: Option<Vec<String>>,
     /// Its turns take steers.
@@ -333,6 +339,9 @@ impl Slot {
             toolsets: agent.describe.toolsets.any(),
             toolsets_per_turn: false,
             fallback_chain: agent.describe.fallback_chain,
+            system: agent.describe.system,
+            history: agent.describe.history,
+            forks: agent.describe.forks,
             models: None,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Accepted, Line, Telling};
+use agentd_protocol::line::{Accepted, Line, SessionChange, SessionChanged, Telling};
 use agentd_protocol::request::Send;
 use agentd_protocol::{Code, JobId, request};
 
@@ -23,6 +23,7 @@ use crate::peers::conn::{Follow, FollowState};
 use crate::rules::budget;
 use crate::rules::fanout::Happened;
 use crate::rules::pins::{from_now_on, in_force};
+use crate::rules::session_news::{changed, of_model};
 use crate::state::State;
 use crate::store::{Due, NewJob, Position, Repins, Stored, Write, Written};
 use crate::terms::Terms;
@@ -97,6 +98,11 @@ impl State {
         }
         (send.provider, send.model, send.thinking) = (pins.provider, pins.model, pins.thinking);
         send.parent = placing.parent;
+        let system: Option<Arc<str>> = send.system.as_deref().map(Into::into);
+        if system.is_some() {
+            // Of the process that is looked for before this one is stored, too.
+            session.system.clone_from(&system);
+        }
         let wait = send
             .expires
             .map_or(placing.expires, Duration::from_secs_f64);
@@ -121,6 +127,7 @@ impl State {
             cwd: session.cwd.clone(),
             real_cwd: session.real_cwd.clone(),
             toolsets: session.toolsets.as_ref().map(json::text),
+            system,
             request: json::text(&send),
             contents: placing.contents.clone(),
             key: send.idempotency_key.clone(),
@@ -303,7 +310,10 @@ impl State {
         }
         self.sessions.name(session, &session_name);
         if let Some(known) = found!(self.sessions.get_mut(session)) {
-            (known.stored, known.leased) = (true, true);
+            known.leased = true;
+            let is_new = !std::mem::replace(&mut known.stored, true);
+            let made = is_new.then(|| (known.agent.clone(), known.cwd.clone()));
+            self.session_accepted(&session_name, made, new.as_deref());
         }
         if placed.is_none() {
             self.jobs.waits(turn);
@@ -351,6 +361,26 @@ impl State {
                 |given| Ok(*given),
             );
             self.begin_with(turn, process, given);
+        }
+    }
+
+    /// Tells what a send makes of its session: it is there, or has another model from now on.
+    fn session_accepted(
+        &mut self,
+        session: &str,
+        made: Option<(String, String)>,
+        new: Option<&NewJob>,
+    ) {
+        if let Some((agent, cwd)) = made {
+            let made = SessionChanged {
+                agent: Some(agent),
+                cwd: Some(cwd),
+                ..changed(SessionChange::Made)
+            };
+            self.session_is(session, made);
+        }
+        if let Some(repins) = new.and_then(|new| new.repins.as_ref()) {
+            self.session_is(session, of_model(&repins.to));
         }
     }
 
@@ -444,6 +474,7 @@ impl State {
             session.queue.retain(|other| *other != turn);
         }
         self.never_pinned(turn, &mut job);
+        self.never_begun(&job);
         // Before it is looked at whether the session is idle: a process bound to it would keep it.
         self.give_back_unleased(job.session);
         self.forget_session_if_idle(job.session);

@@ -18,6 +18,7 @@ use crate::outbox::timers::Timer;
 use crate::pins;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rules::agent_choice::SAY_ITS_PATH;
+use crate::rules::beginning::begun;
 use crate::rules::turn_timeout::allowed;
 use crate::sessions::session::Session;
 use crate::state::State;
@@ -109,7 +110,7 @@ impl State {
     }
 
     /// The *running* mark is durable: the first byte may go.
-    pub(crate) fn begin(&mut self, turn: TurnId, process: Process, given: Send) {
+    pub(crate) fn begin(&mut self, turn: TurnId, process: Process, mut given: Send) {
         let current = self
             .pool
             .get(&process.worker)
@@ -163,19 +164,24 @@ impl State {
             self.now.mono + crate::limits::STALLED_AFTER,
         );
         let name = session.shown();
-        let prompt = job.prompt(turn, session, native.as_deref(), given);
+        let (begins, notice) = match self.pool.get(&process.worker) {
+            // One that has an id is a session that its agent has begun.
+            Some(slot) if context != Context::Continued && native.is_none() => {
+                begun(session, slot, &mut given)
+            }
+            _ => (None, None),
+        };
+        let is_first = session.turns == 0 && job.attempt <= 1;
+        let prompt = job.prompt(turn, session, native.as_deref(), given, begins);
         self.jobs.unclock(turn);
         if context == Context::Lost {
             self.lost_context(turn, process.worker, name);
         }
-        let Some(prompt) = prompt else { return };
-        if let Some(job) = found!(self.jobs.get(turn)) {
-            let started = What::Started {
-                attempt: job.attempt,
-                queued_ms: crate::text::millis(job.said.queued_for),
-            };
-            self.log_job(turn, started);
+        if let Some(notice) = notice.filter(|_| is_first) {
+            self.note(turn, &notice);
         }
+        let Some(prompt) = prompt else { return };
+        self.log_started(turn);
         if starts_now {
             self.spawn_for_turn(process.worker, prompt);
         } else {
@@ -188,6 +194,16 @@ impl State {
         }
         // Behind the prompt: before it the agent has no turn that they could steer.
         self.tell_steers(turn);
+    }
+
+    fn log_started(&mut self, turn: TurnId) {
+        if let Some(job) = found!(self.jobs.get(turn)) {
+            let started = What::Started {
+                attempt: job.attempt,
+                queued_ms: crate::text::millis(job.said.queued_for),
+            };
+            self.log_job(turn, started);
+        }
     }
 
     /// Counts whether a turn begins in a process that was there already, or one was started for it.
@@ -215,11 +231,11 @@ impl State {
         let session = self.sessions.get(&self.jobs.get(&turn)?.session)?;
         let slot = self.pool.get(&worker)?;
         let by_id = slot.reopens_in_turns();
-        let native = session.native.clone().filter(|_| by_id);
+        let native = session.reopened_by().filter(|_| by_id).map(str::to_owned);
         let remembers = slot.describe.resume != Resume::Stateless;
         // What an agent without memory never had it can't lose; one that was run in another form
         // had it.
-        let context = if session.turns == 0 || !remembers && session.native.is_none() {
+        let context = if session.turns == 0 || !remembers && session.reopened_by().is_none() {
             Context::New
         } else if !remembers {
             Context::Lost
@@ -334,6 +350,8 @@ impl State {
             "`toolsets` was given, but the agent can't restrict its tools"
         } else if given.fallback_chain.is_some() && !slot.fallback_chain {
             "`fallback_chain` was given, but the agent takes none"
+        } else if session.is_copied() && !slot.forks {
+            "the session is a copy of another one, and the agent can't open it"
         } else {
             return None;
         };
@@ -423,7 +441,7 @@ impl State {
 /// Does the agent know the session by an id of its own? One that is reopened when its process starts
 /// is asked for it then.
 pub(crate) fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
-    session.native.is_some() || !slot.reopens_in_turns()
+    session.reopened_by().is_some() || !slot.reopens_in_turns()
 }
 
 /// What a turn is told that can't do without its session's earlier ones.

@@ -23,7 +23,8 @@ pub(crate) const fn of_waiting(terms: usize) -> usize {
 pub(crate) fn until_stored(new: &NewJob) -> usize {
     let key = new.key.as_ref().map_or(0, String::len);
     let labels = new.labels.as_ref().map_or(0, String::len);
-    size_of::<NewJob>() + new.request.len() + new.hashed.len() + key + labels
+    let system = new.system.as_ref().map_or(0, |system| system.len());
+    size_of::<NewJob>() + system + new.request.len() + new.hashed.len() + key + labels
 }
 
 impl State {
@@ -31,7 +32,7 @@ impl State {
     pub(crate) fn room_in_memory(&self, send: &Send) -> Result<(), Rejected> {
         // Its text is there twice until it is stored: as it is written, and as its key's hash covers
         // it.
-        let wanted = of_waiting(0) + 2 * send.text.len();
+        let wanted = of_waiting(0) + 2 * send.bytes();
         let held = self.jobs.weight();
         if held + wanted <= QUEUED_BYTES {
             return Ok(());

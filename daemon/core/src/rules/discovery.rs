@@ -215,7 +215,8 @@ impl State {
         if let Some(slot) = bound {
             return slot.phase.ready_since().is_some();
         }
-        let resumes = session.is_some_and(|session| session.turns > 0 && session.native.is_some());
+        let resumes =
+            session.is_some_and(|session| session.turns > 0 && session.reopened_by().is_some());
         let mut slots = self.pool.slots();
         slots.any(|slot| {
             slot.agent == agent

@@ -178,6 +178,7 @@ impl State {
         }
         if subscription.stage == Stage::Answered && subscription.seen >= last {
             subscription.place = Place::Live;
+            self.tell_states(conn);
             return self.send_missed_texts(conn);
         }
         let after = match subscription.stage {

@@ -30,6 +30,7 @@ impl State {
             let next = self.next_of(session);
             let known = self.sessions.get(&session);
             self.indexes.put_session(session, known, next);
+            self.tell_state(session);
         }
     }
 

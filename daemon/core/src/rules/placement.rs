@@ -24,6 +24,7 @@ use crate::rare::Rare;
 use crate::rules::agent_choice::per_turn;
 use crate::rules::room::{Room, Wants};
 use crate::rules::schedule::Pass;
+use crate::sessions::session::Session;
 use crate::settings::Served;
 use crate::state::State;
 use crate::store::Write;
@@ -483,8 +484,10 @@ impl State {
         let session = session_id.and_then(|session| self.sessions.get(&session));
         let native = slot.describe.resume == Resume::Native;
         let resume = session
-            .and_then(|session| session.native.clone())
-            .filter(|_| native);
+            .and_then(|session| session.reopened_by())
+            .filter(|_| native)
+            .map(str::to_owned);
+        let forks = resume.is_some() && session.is_some_and(Session::is_copied);
         let resuming = session_id.filter(|_| resume.is_some());
         let spawn = Spawn {
             agent: slot.agent.clone(),
@@ -493,8 +496,10 @@ impl State {
             model: slot.fit.model.clone(),
             thinking: slot.fit.thinking.clone(),
             toolsets: slot.fit.toolsets.clone(),
+            system: slot.fit.system.clone(),
             session: session.and_then(|session| session.name.clone()),
             resume,
+            forks,
             prompt: None,
         };
         (spawn, resuming)

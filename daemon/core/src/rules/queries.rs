@@ -17,6 +17,7 @@ use crate::limits::READER_QUEUE;
 use crate::outbox::awaiting::Awaiting;
 use crate::peers::lookup::{Asked, Lookup, States};
 use crate::rules::answer;
+use crate::sessions::session::Session;
 use crate::state::State;
 use crate::store::{
     BackupPlan, JobFilter, Loaded, Query, SessionFilter, SessionLife, SessionOrder,
@@ -51,6 +52,7 @@ impl State {
             since: usage.since.map(|seconds| self.wall_before(seconds)),
             before: usage.before,
             by: usage.by,
+            session: usage.session.clone(),
         };
         self.look_up(conn, id, Asked::List, query);
     }
@@ -375,20 +377,7 @@ impl State {
         let Some(session) = known.and_then(|known| self.sessions.get(&known)) else {
             return row;
         };
-        let asking = session.current.is_some_and(|turn| self.is_asking(turn));
-        let held = session.queue.iter().any(|turn| {
-            let job = self.jobs.get(turn);
-            job.is_some_and(|job| job.phase == Phase::Held)
-        });
-        let starting = session.slot.and_then(|slot| self.pool.get(&slot));
-        let starting = starting.is_some_and(|slot| !slot.is_ready());
-        let state = match session.current {
-            Some(_) if asking => SessionPhase::Waiting,
-            Some(_) => SessionPhase::Working,
-            None if held => SessionPhase::Held,
-            None if starting && !session.queue.is_empty() => SessionPhase::Starting,
-            None => SessionPhase::Idle,
-        };
+        let state = self.phase_of_session(session);
         let idle_s = request::unix_ms(&row.last_active_at)
             .zip(self.began)
             .map(|(used, began)| idle_s(began, self.now, used));
@@ -396,6 +385,23 @@ impl State {
             state,
             idle_s,
             ..row
+        }
+    }
+
+    /// What a session in memory does.
+    pub(crate) fn phase_of_session(&self, session: &Session) -> SessionPhase {
+        let asking = session.current.is_some_and(|turn| self.is_asking(turn));
+        let held = session.queue.iter().any(|turn| {
+            let job = self.jobs.get(turn);
+            job.is_some_and(|job| job.phase == Phase::Held)
+        });
+        match session.current {
+            Some(_) if asking => SessionPhase::Waiting,
+            Some(_) => SessionPhase::Working,
+            None if held => SessionPhase::Held,
+            // For a process, or for room for one.
+            None if !session.queue.is_empty() => SessionPhase::Starting,
+            None => SessionPhase::Idle,
         }
     }
 

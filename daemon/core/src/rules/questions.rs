@@ -91,6 +91,7 @@ impl State {
                 asked_at: now,
             };
             self.peers.questions_mut().insert(question, open);
+            self.touch_session_of(turn);
         }
         self.count_output(turn, bytes);
     }
@@ -259,6 +260,7 @@ impl State {
     /// Takes a question out of those that wait.
     pub(crate) fn take(&mut self, question: QuestionId, by: Closed) -> Option<Question> {
         let open = self.peers.questions_mut().close(question, by)?;
+        self.touch_session_of(open.turn);
         self.outbox.clear(Timer::Question(question));
         if let Some(job) = found!(self.jobs.get_mut(open.turn)) {
             // The agent goes on from here: its silence counts anew.
@@ -286,6 +288,13 @@ impl State {
                 generation,
                 command,
             });
+        }
+    }
+
+    /// Whether a session waits for an answer is something else now.
+    fn touch_session_of(&mut self, turn: TurnId) {
+        if let Some(job) = self.jobs.get(&turn) {
+            self.sessions.touch(job.session);
         }
     }
 

@@ -72,7 +72,7 @@ impl State {
             let error = format!("the session `{name}` is being compacted");
             return Err(Rejected::new(Code::SessionBusy, error));
         }
-        if known.open && known.native.is_none() && known.turns > 0 {
+        if known.open && known.reopened_by().is_none() && known.turns > 0 {
             let error = format!(
                 "the agent `{}` remembers the session `{name}` in its process alone, which would have \
                  to end for that",
@@ -159,6 +159,7 @@ impl State {
                     session,
                     was,
                 };
+                self.tell_changed(&line);
                 self.answer(conn, id, &line);
             }
             None => self.refuse(conn, id, unknown_session(&was)),

@@ -19,6 +19,7 @@ use crate::limits::{
 };
 use crate::outbox::awaiting::Awaiting;
 use crate::rules::accept::Placing;
+use crate::rules::beginning::may_begin;
 use crate::rules::budget::full;
 use crate::rules::queries::unknown_session;
 use crate::rules::sessions::is_leaving;
@@ -297,6 +298,7 @@ impl State {
         }
         if let Some(session) = known.and_then(|known| self.sessions.get(&known)) {
             fits(session, send, facts)?;
+            may_begin(session, send)?;
             self.usable(&session.agent.clone(), known, send)?;
             self.session_takes(known, send)?;
             return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));

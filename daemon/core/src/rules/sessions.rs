@@ -4,9 +4,9 @@
 //! beyond "is there one?".
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::Line;
+use agentd_protocol::line::{Line, SessionChange, SessionChanged};
 use agentd_protocol::request::{Decoded, Send};
-use agentd_protocol::work::{Named, SessionNew};
+use agentd_protocol::work::{Named, SessionNew, SessionTitle};
 use agentd_protocol::{Code, Id, JobId, Request};
 
 use crate::effect::StopStage;
@@ -17,10 +17,11 @@ use crate::json;
 use crate::outbox::awaiting::{Awaiting, Changed};
 use crate::outbox::timers::Timer;
 use crate::rare::Rare;
+use crate::rules::session_news::{changed, of_model};
 use crate::sessions::directory;
 use crate::sessions::session::Session;
 use crate::state::State;
-use crate::store::{NewSession, Stored, Write, Written};
+use crate::store::{NewSession, Pins, Stored, Write, Written};
 
 impl State {
     /// The session of a request, once the store has said what it knows of it: `None` while it is
@@ -110,6 +111,8 @@ impl State {
             real_cwd: directory::real(&cwd, facts),
             cwd,
             toolsets: new.toolsets.as_ref().map(json::text),
+            system: new.system.clone(),
+            fork: None,
             at: self.now.wall_ms,
         })
     }
@@ -168,6 +171,29 @@ impl State {
         self.forget_session_if_idle(session);
     }
 
+    pub(crate) fn session_title(
+        &mut self,
+        conn: ConnId,
+        id: Option<Id>,
+        named: SessionTitle,
+        facts: &RequestContext,
+    ) {
+        let again = Request::SessionTitle(named.clone());
+        let Some(session) = self.known_session(&named.session, conn, &id, again, facts) else {
+            return;
+        };
+        // Only the store knows titles.
+        self.forget_session_if_idle(session);
+        let SessionTitle { session, title } = named;
+        let write = Write::Title {
+            session: session.clone(),
+            title: title.clone(),
+        };
+        let changed = Changed::Titled { session, title };
+        self.outbox
+            .commit(Awaiting::Changed { conn, id, changed }, vec![write]);
+    }
+
     pub(crate) fn session_resume(
         &mut self,
         conn: ConnId,
@@ -218,18 +244,19 @@ impl State {
             refused => return self.change_refused(conn, id, &changed, refused),
         };
         let line = match changed {
-            Changed::New { agent, cwd } => {
-                let opened = written.into_iter().find_map(|written| match written {
-                    Written::Opened { session } => Some(session),
-                    _ => None,
-                });
-                Line::SessionNew {
-                    ok: true,
-                    session: opened.unwrap_or_default(),
-                    agent,
-                    cwd,
-                }
-            }
+            Changed::New { agent, cwd } => Line::SessionNew {
+                ok: true,
+                session: opened(written.first()).unwrap_or_default(),
+                agent,
+                cwd,
+            },
+            Changed::Forked { from, agent, cwd } => Line::SessionFork {
+                ok: true,
+                session: opened(written.first()).unwrap_or_default(),
+                from,
+                agent,
+                cwd,
+            },
             Changed::Renamed { session, was } => {
                 return self.has_other_name((conn, id), session, was, written);
             }
@@ -247,6 +274,15 @@ impl State {
                     jobs,
                 }
             }
+            // It was closed meanwhile, or never accepted.
+            Changed::Titled { session, .. } if opened(written.first()).is_none() => {
+                return self.refuse(conn, id, crate::rules::queries::unknown_session(&session));
+            }
+            Changed::Titled { session, title } => Line::SessionTitle {
+                ok: true,
+                session,
+                title,
+            },
             Changed::Model {
                 session,
                 stored: false,
@@ -273,12 +309,86 @@ impl State {
                 }
             }
         };
+        self.tell_changed(&line);
         self.answer(conn, id, &line);
+    }
+
+    /// What the answer to a change says to who asked, others hear as well, and before.
+    pub(crate) fn tell_changed(&mut self, line: &Line) {
+        let made = |agent: &String, cwd: &String| SessionChanged {
+            agent: Some(agent.clone()),
+            cwd: Some(cwd.clone()),
+            ..changed(SessionChange::Made)
+        };
+        let (session, change) = match line {
+            Line::SessionNew {
+                session,
+                agent,
+                cwd,
+                ..
+            } => (session, made(agent, cwd)),
+            Line::SessionFork {
+                session,
+                from,
+                agent,
+                cwd,
+                ..
+            } => {
+                let from = Some(from.clone());
+                (
+                    session,
+                    SessionChanged {
+                        from,
+                        ..made(agent, cwd)
+                    },
+                )
+            }
+            Line::SessionTitle { session, title, .. } => {
+                let title = title.clone();
+                (
+                    session,
+                    SessionChanged {
+                        title,
+                        ..changed(SessionChange::Titled)
+                    },
+                )
+            }
+            Line::SessionRename { session, was, .. } => {
+                let was = Some(was.clone());
+                (
+                    session,
+                    SessionChanged {
+                        was,
+                        ..changed(SessionChange::Renamed)
+                    },
+                )
+            }
+            Line::SessionClose { session, .. } => (session, changed(SessionChange::Closed)),
+            Line::SetModel {
+                session,
+                provider,
+                model,
+                thinking,
+                ..
+            } => {
+                let pins = Pins {
+                    provider: provider.clone(),
+                    model: model.clone(),
+                    thinking: thinking.clone(),
+                };
+                (session, of_model(&pins))
+            }
+            _ => return,
+        };
+        self.session_is(session, change);
     }
 
     fn change_refused(&mut self, conn: ConnId, id: Option<Id>, changed: &Changed, refused: Stored) {
         let rejected = match (refused, changed) {
-            (Stored::Taken, Changed::New { .. } | Changed::Renamed { .. }) => {
+            (
+                Stored::Taken,
+                Changed::New { .. } | Changed::Forked { .. } | Changed::Renamed { .. },
+            ) => {
                 Rejected::new(Code::SessionConflict, "a session of this name exists").hint(ANOTHER)
             }
             (Stored::Taken, _) => {
@@ -296,7 +406,11 @@ impl State {
         let kept = match changed {
             Changed::Closed { session } => self.sessions.named(session),
             Changed::Renamed { session, .. } => Some(*session),
-            Changed::New { .. } | Changed::Resumed { .. } | Changed::Model { .. } => None,
+            Changed::New { .. }
+            | Changed::Forked { .. }
+            | Changed::Titled { .. }
+            | Changed::Resumed { .. }
+            | Changed::Model { .. } => None,
         };
         if let Some(session) = kept {
             // The store kept it, so it goes on as before.
@@ -340,6 +454,14 @@ pub(crate) fn is_leaving(session: &Session) -> Rejected {
     let name = session.shown();
     let error = format!("the session `{name}` is being closed or renamed");
     Rejected::new(Code::SessionBusy, error)
+}
+
+/// The name that the store says a session has.
+fn opened(written: Option<&Written>) -> Option<String> {
+    match written {
+        Some(Written::Opened { session }) => Some(session.clone()),
+        _ => None,
+    }
 }
 
 /// So many turns, for people.

@@ -27,6 +27,8 @@ impl State {
             id,
             session: subscribe.session,
             jobs: subscribe.jobs.map(|jobs| jobs.into_iter().collect()),
+            sessions: subscribe.sessions,
+            missed: false,
             seen: subscribe.after.unwrap_or(last),
             first: JobId(0),
             // The store says first what it still has: `live` must not promise what was pruned.

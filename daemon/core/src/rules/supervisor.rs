@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::agent::Sessions;
+use crate::agent::{Sessions, SystemText};
 use crate::effect::Effect;
 use crate::ids::{Generation, SessionId, WorkerId};
 use crate::log::What;
@@ -148,6 +148,11 @@ impl State {
             slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);
             slot.toolsets_per_turn = traits.toolsets == Some(true);
             slot.fallback_chain = traits.fallback_chain.unwrap_or(slot.fallback_chain);
+            if traits.system == Some(false) && slot.system == SystemText::WithTurn {
+                slot.system = SystemText::InPrompt;
+            }
+            slot.history = traits.history.unwrap_or(slot.history);
+            slot.forks = traits.forks.unwrap_or(slot.forks);
             slot.models = traits.models;
             let most = traits.concurrent_sends;
             // None would make a process that takes no turn, and is waited for.

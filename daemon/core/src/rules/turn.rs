@@ -112,6 +112,7 @@ impl State {
             session.open = false;
             // Kept, its next process would be told to reopen what isn't there once more.
             session.native = None;
+            session.forks = None;
         }
     }
 
@@ -148,6 +149,7 @@ impl State {
             return None;
         }
         known.native = native.map(str::to_owned);
+        known.forks = None;
         let native = known.native.clone();
         let session = known.name.clone()?;
         Some(Write::Native { session, native })

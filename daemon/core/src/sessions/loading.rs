@@ -34,7 +34,7 @@ pub(crate) fn of_parked(request: &Request) -> usize {
             .labels
             .iter()
             .map(|(key, value)| key.len() + value.len());
-        size_of::<Send>() + send.text.len() + labels.sum::<usize>()
+        size_of::<Send>() + send.bytes() + labels.sum::<usize>()
     };
     size_of::<Parked>()
         + match request {

@@ -22,8 +22,12 @@ pub(crate) struct Session {
     pub(crate) pins: Rare<Pins>,
     /// What the process of its last turn was started with.
     pub(crate) last: Rare<Pins>,
+    /// What its agent is told before the conversation.
+    pub(crate) system: Option<Arc<str>>,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
+    /// The agent's own id of the session that it begins as a copy of, until it has one of its own.
+    pub(crate) forks: Option<Box<str>>,
     /// Turns that ran.
     pub(crate) turns: u64,
     /// Waiting turns, pending ones included, oldest first.
@@ -90,7 +94,9 @@ impl Session {
             real_cwd: None,
             pins: Rare::default(),
             last: Rare::default(),
+            system: None,
             native: None,
+            forks: None,
             turns: 0,
             queue: VecDeque::new(),
             current: None,
@@ -112,7 +118,9 @@ impl Session {
         let toolsets = row.toolsets.as_deref().and_then(crate::json::strings);
         Self {
             named: row.named,
+            system: row.system.map(Into::into),
             native: row.native,
+            forks: row.forks.map(Into::into),
             pins: row.pins.into(),
             turns: row.turns,
             lost: row.lost,
@@ -129,6 +137,16 @@ impl Session {
             && self.slot.is_none()
             && self.gate.is_none()
             && !self.closing
+    }
+
+    /// By which id its agent reopens it: its own, or that of the one that it begins as a copy of.
+    pub(crate) fn reopened_by(&self) -> Option<&str> {
+        self.native.as_deref().or(self.forks.as_deref())
+    }
+
+    /// Is what its agent reopens another session, of which it gets a copy?
+    pub(crate) const fn is_copied(&self) -> bool {
+        self.native.is_none() && self.forks.is_some()
     }
 
     /// It has no process any more, and none that comes up for it.

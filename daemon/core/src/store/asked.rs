@@ -41,6 +41,8 @@ pub enum Query {
         before: Option<JobId>,
         /// Added up by this, if that is quick.
         by: Option<By>,
+        /// Only in this session, a closed one, too, while no other one has its name.
+        session: Option<String>,
     },
     /// Some deliveries, newest first. Answered by [`Loaded::Webhooks`].
     Webhooks {

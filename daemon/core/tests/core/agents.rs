@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use agentd_core::agent::{
-    Agent, Capabilities, ExecForm, Found, Levels, Providers, Reports, Resume, Sessions, Warm,
+    Agent, Capabilities, ExecForm, Found, Levels, Providers, Reports, Resume, Sessions, SystemText,
+    Warm,
 };
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::toolsets::Toolsets;
@@ -26,6 +27,13 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
             _ => Toolsets::None,
         },
         fallback_chain: resume == Resume::InTurn,
+        system: match (sessions, resume) {
+            (Sessions::One, _) => SystemText::AtStart,
+            (_, Resume::InTurn) => SystemText::WithTurn,
+            _ => SystemText::InPrompt,
+        },
+        history: resume == Resume::InTurn,
+        forks: matches!(resume, Resume::Native | Resume::InTurn),
         steers: sessions != Sessions::PerTurn,
         lists_models: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,

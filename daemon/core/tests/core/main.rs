@@ -8,6 +8,7 @@
 
 mod agents;
 mod attachments;
+mod beginnings;
 mod brief;
 mod callbacks;
 mod choice;
@@ -18,6 +19,7 @@ mod directories;
 mod dispatch;
 mod fairness;
 mod flood;
+mod forked;
 mod forms;
 mod found;
 mod held;
@@ -39,6 +41,7 @@ mod rename;
 mod replay;
 mod scenarios;
 mod scopes;
+mod session_news;
 mod shares;
 mod spare;
 mod spawns;

@@ -9,7 +9,7 @@ use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
 use agentd_core::event::{Descent, Fault, RequestContext};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
-use agentd_core::worker::{Exit, Outcome, Traits, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{Exit, Outcome, Prompt, Traits, WorkerCommand, WorkerEvent};
 use agentd_protocol::JobId;
 use agentd_protocol::line::Stop;
 
@@ -31,6 +31,8 @@ impl World {
             agent: spawn.agent.clone(),
             cwd: spawn.cwd.clone(),
             resume: spawn.resume.clone(),
+            forks: spawn.forks,
+            system: spawn.system.as_deref().map(str::to_owned),
             ..Process::default()
         };
         if let Some(prompt) = spawn.prompt {
@@ -114,6 +116,7 @@ impl World {
                     "a prompt to a process that was told to end"
                 );
                 self.texts_told.push(prompt.text.clone());
+                process.given.push(Prompt::clone(&prompt));
                 if prompt.attachments == Attachments::InStore {
                     self.attached.push(prompt.job);
                 }

@@ -329,6 +329,7 @@ fn subscribe(world: &mut World, conn: ConnId, id: u64, choice: u32) {
         (session, jobs, (!choice.is_multiple_of(3)).then_some(0))
     };
     let fields = Subscribe {
+        sessions: jobs.is_none() && choice.is_multiple_of(5),
         session,
         jobs,
         after,

@@ -14,6 +14,7 @@ use agentd_core::{Event, Terms};
 use agentd_protocol::line::{Accepted, Line};
 use agentd_protocol::{Body, Code, JobId};
 
+use crate::forked::row_of;
 use crate::watch::Filter;
 use crate::world::{StoreOrder, StoredJob, World};
 
@@ -131,12 +132,17 @@ impl World {
                             cwd: new.cwd.clone(),
                             real_cwd: new.real_cwd.clone(),
                             toolsets: new.toolsets.clone(),
+                            system: None,
                             named: new.session.is_some(),
                             native: None,
+                            forks: None,
                             turns: 0,
                             pins: Pins::default(),
                             lost: false,
                         });
+                    if let Some(system) = &new.system {
+                        row.system = Some(system.to_string());
+                    }
                     if let Some(repins) = &new.repins {
                         row.pins = repins.to.clone();
                     }
@@ -221,7 +227,8 @@ impl World {
                     id: Some("evt_2".to_owned()),
                 },
                 Write::Native { session, native } => {
-                    self.sessions.get_mut(&session).unwrap().native = native;
+                    let row = self.sessions.get_mut(&session).unwrap();
+                    (row.native, row.forks) = (native, None);
                     Written::Done
                 }
                 Write::Lost { session } => {
@@ -237,24 +244,12 @@ impl World {
                     Written::Done
                 }
                 Write::Open(new) => {
-                    let name = new
-                        .name
-                        .unwrap_or_else(|| format!("n{}", self.sessions.len()));
+                    let name = new.name.clone();
+                    let name = name.unwrap_or_else(|| format!("n{}", self.sessions.len()));
                     if self.sessions.contains_key(&name) {
                         return Stored::Taken;
                     }
-                    let row = SessionRow {
-                        name: name.clone(),
-                        agent: new.agent,
-                        cwd: new.cwd,
-                        real_cwd: new.real_cwd,
-                        toolsets: new.toolsets,
-                        named: true,
-                        native: None,
-                        turns: 0,
-                        pins: Pins::default(),
-                        lost: false,
-                    };
+                    let row = row_of(&name, *new);
                     self.sessions.insert(name.clone(), row);
                     Written::Opened { session: name }
                 }
@@ -271,6 +266,10 @@ impl World {
                 Write::Rename { session, to } => match self.rename(&session, to) {
                     Ok(renamed) => renamed,
                     Err(refused) => return refused,
+                },
+                Write::Title { session, .. } => match self.sessions.contains_key(&session) {
+                    true => Written::Opened { session },
+                    false => Written::Done,
                 },
                 Write::Model { session, pins } => {
                     if let Some(row) = self.sessions.get_mut(&session) {

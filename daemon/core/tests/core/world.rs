@@ -13,7 +13,7 @@ use agentd_core::ids::{ConnId, Generation, Now, Token, TurnId, WorkerId};
 use agentd_core::log::What;
 use agentd_core::machine::Machine;
 use agentd_core::store::{Due, LeftJob, Loaded, Pins, Query, Recovered, SessionRow, Write};
-use agentd_core::worker::{Exit, Reply, Traits, WorkerEvent};
+use agentd_core::worker::{Exit, Prompt, Reply, Traits, WorkerEvent};
 use agentd_core::{Effect, Event, Settings, State};
 
 use crate::brief::{LineReader, shown};
@@ -29,6 +29,9 @@ pub struct Process {
     pub cwd: String,
     /// The agent's own id of the session that it was started for.
     pub resume: Option<String>,
+    pub system: Option<String>,
+    pub forks: bool,
+    pub given: Vec<Prompt>,
     pub ready: bool,
     pub turns: Vec<TurnId>,
     /// The jobs that it got.

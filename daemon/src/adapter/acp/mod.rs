@@ -18,7 +18,7 @@ mod wire;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -53,6 +53,9 @@ pub const fn describe() -> Capabilities {
         thinking: Levels::Any,
         toolsets: Toolsets::None,
         fallback_chain: false,
+        system: SystemText::InPrompt,
+        history: false,
+        forks: false,
         steers: false,
         lists_models: true,
         compacts: false,

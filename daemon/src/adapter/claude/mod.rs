@@ -18,7 +18,7 @@ mod turn;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -105,6 +105,9 @@ pub const fn describe() -> Capabilities {
         thinking: Levels::Known(LEVELS),
         toolsets: TOOLSETS,
         fallback_chain: false,
+        system: SystemText::AtStart,
+        history: false,
+        forks: true,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -140,6 +143,13 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     }
     if let Some(id) = &spawn.resume {
         put(&["--resume", id]);
+        if spawn.forks {
+            put(&["--fork-session"]);
+        }
+    }
+    if let Some(system) = &spawn.system {
+        // Behind its own: without that it would not know its tools.
+        put(&["--append-system-prompt", system]);
     }
     if let Some(tools) = &spawn.toolsets {
         put(&["--tools", &TOOLSETS.own(tools).join(",")]);

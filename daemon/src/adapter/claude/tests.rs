@@ -41,6 +41,23 @@ fn settings_become_flags_or_variables() {
         launched.argv.join(" "),
         format!("/bin/claude {wire} --model m --resume s-1 --tools Read,Grep --effort high")
     );
+    let copy = Spawn {
+        resume: Some("s-1".into()),
+        forks: true,
+        ..spawn()
+    };
+    let argv = launch(&command, &copy).argv;
+    assert_eq!(
+        argv[argv.len() - 3..],
+        ["--resume", "s-1", "--fork-session"]
+    );
+    let told = Spawn {
+        system: Some("be brief".into()),
+        ..spawn()
+    };
+    let argv = launch(&command, &told).argv;
+    let last = &argv[argv.len() - 2..];
+    assert_eq!(last, ["--append-system-prompt", "be brief"]);
     for (toolsets, tools) in [
         (
             vec!["terminal".to_owned(), "web".to_owned()],

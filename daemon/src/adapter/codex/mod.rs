@@ -16,9 +16,10 @@ mod turn;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -93,6 +94,9 @@ pub const fn describe() -> Capabilities {
         thinking: Levels::Known(LEVELS),
         toolsets: TOOLSETS,
         fallback_chain: false,
+        system: SystemText::AtStart,
+        history: false,
+        forks: true,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -150,7 +154,7 @@ pub fn mark(marks: &[(&str, &str)], argv: &mut Vec<String>) {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum OpenRequest {
     Initialize,
-    /// `thread/start` or `thread/resume`.
+    /// `thread/start`, `thread/resume` or `thread/fork`.
     Open,
     /// Only whether there is an answer.
     Probe,
@@ -194,9 +198,13 @@ pub struct Codex {
     thread: Thread,
     /// The thread to resume.
     resume: Option<String>,
+    /// Is that one left as it is, and a copy of it opened?
+    forks: bool,
     cwd: String,
     provider: Option<String>,
     model: Option<String>,
+    /// What is told besides its own instructions.
+    system: Option<Arc<str>>,
     /// What its commands may do, where that was restricted.
     sandbox: Option<&'static str>,
     /// Was the provider chosen here? What Codex says of its account is about its usual one.
@@ -216,10 +224,12 @@ impl Codex {
     pub fn new(spawn: &Spawn) -> Self {
         Self {
             resume: spawn.resume.clone(),
+            forks: spawn.forks,
             cwd: spawn.cwd.clone(),
             provider: spawn.provider.clone(),
             pinned: spawn.provider.is_some(),
             model: spawn.model.clone(),
+            system: spawn.system.clone(),
             sandbox: spawn
                 .toolsets
                 .as_deref()
@@ -276,12 +286,19 @@ impl Codex {
                 params[name] = json!(value);
             }
         }
+        if let Some(system) = &self.system {
+            params["developerInstructions"] = json!(&**system);
+        }
         let method = match &self.resume {
             Some(thread) => {
                 params["threadId"] = json!(thread);
                 // Or all of the thread would come back, in one line.
                 params["excludeTurns"] = json!(true);
-                "thread/resume"
+                if self.forks {
+                    "thread/fork"
+                } else {
+                    "thread/resume"
+                }
             }
             None => "thread/start",
         };

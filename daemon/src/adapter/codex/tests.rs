@@ -267,6 +267,36 @@ fn thread_gone_is_noted_before_another_is_ready() {
 }
 
 #[test]
+fn thread_is_opened_with_the_system_text() {
+    for resume in [None, Some("old")] {
+        let mut replay = Replay::bare(&Spawn {
+            system: Some("be brief".into()),
+            ..spawn(resume)
+        });
+        replay.tell(&WorkerCommand::Probe);
+        replay.reply(&json!({}));
+        let opened = replay.wrote.last().unwrap();
+        assert_eq!(
+            opened["params"]["developerInstructions"], "be brief",
+            "{opened}"
+        );
+    }
+}
+
+#[test]
+fn thread_of_a_fork_is_a_copy() {
+    let mut replay = Replay::bare(&Spawn {
+        forks: true,
+        ..spawn(Some("old"))
+    });
+    replay.tell(&WorkerCommand::Probe);
+    replay.reply(&json!({}));
+    let opened = replay.wrote.last().unwrap();
+    assert_eq!(opened["method"], "thread/fork", "{opened}");
+    assert_eq!(opened["params"]["threadId"], "old", "{opened}");
+}
+
+#[test]
 fn thread_that_can_not_be_opened_fails_turns() {
     let mut replay = Replay::bare(&spawn(Some("old")));
     replay.tell(&WorkerCommand::Probe);

@@ -1,7 +1,9 @@
 //! What the `jsonl` translator must do, line by line.
 
+use agentd_core::worker::Begins;
 use agentd_protocol::JobId;
 use agentd_protocol::line::{Cost, CostStatus, Usage};
+use agentd_protocol::request::{Earlier, Speaker};
 use proptest::prelude::*;
 
 use agentd_core::worker::{About, Asking};
@@ -65,6 +67,9 @@ pub(super) fn says_nothing() -> Traits {
         resumes: Some(false),
         toolsets: Some(false),
         fallback_chain: Some(false),
+        forks: Some(false),
+        system: Some(false),
+        history: Some(false),
         lists_models: Some(false),
         ..Traits::default()
     }
@@ -93,7 +98,15 @@ fn send_names_what_is_pinned_and_nothing_else() {
         thinking: Some("low".into()),
         fallback_chain: Some(vec!["q/n/o".into()]),
         native: Some("s-1".into()),
+        forks: true,
         toolsets: Some(vec!["read".into()]),
+        begins: Some(Box::new(Begins {
+            system: Some("be brief".into()),
+            history: vec![Earlier {
+                role: Speaker::Assistant,
+                text: "ho".into(),
+            }],
+        })),
         ..prompt(8)
     };
     let (_, line) = tell(&mut jsonl, WorkerCommand::Prompt(Box::new(pinned)));
@@ -104,6 +117,11 @@ fn send_names_what_is_pinned_and_nothing_else() {
     assert_eq!(value["toolsets"], json!(["read"]));
     assert_eq!(value["fallback_chain"], json!(["q/n/o"]));
     assert_eq!(value["native"], "s-1");
+    assert!(value["fork"] == true && value["system"] == "be brief");
+    assert_eq!(
+        value["history"],
+        json!([{"role": "assistant", "text": "ho"}])
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod turn;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::store::Pins;
@@ -70,6 +70,9 @@ pub const fn describe() -> Capabilities {
         thinking: Levels::Known(LEVELS),
         toolsets: TOOLSETS,
         fallback_chain: false,
+        system: SystemText::AtStart,
+        history: false,
+        forks: true,
         steers: true,
         lists_models: true,
         compacts: true,
@@ -107,11 +110,21 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
         ("--provider", &spawn.provider),
         ("--model", &spawn.model),
         ("--thinking", &spawn.thinking),
-        ("--session", &spawn.resume),
+        (
+            if spawn.forks { "--fork" } else { "--session" },
+            &spawn.resume,
+        ),
     ] {
         if let Some(value) = value {
             argv.extend([flag.to_owned(), value.clone()]);
         }
+    }
+    if let Some(system) = &spawn.system {
+        // What is the name of a file it would read instead: none begins with this.
+        argv.extend([
+            "--append-system-prompt".to_owned(),
+            format!("# System\n\n{system}"),
+        ]);
     }
     match spawn.toolsets.as_deref() {
         None => {}

@@ -31,6 +31,15 @@ fn settings_become_flags_and_the_rest_is_pis() {
     let argv = launch(&command, &full).argv.join(" ");
     let flags = "--provider p --model m --thinking low --session /s.jsonl --tools read,grep";
     assert_eq!(argv, format!("/bin/pi --mode rpc {flags}"));
+    let copy = Spawn {
+        resume: Some("/s.jsonl".into()),
+        forks: true,
+        system: Some("/etc/hosts".into()),
+        ..spawn()
+    };
+    // Not the name of a file, which it would read.
+    let flags = "--fork /s.jsonl --append-system-prompt # System\n\n/etc/hosts";
+    assert_eq!(launch(&command, &copy).argv[3..].join(" "), flags);
     let mapped = Spawn {
         toolsets: Some(vec!["terminal".into(), "file".into()]),
         ..spawn()

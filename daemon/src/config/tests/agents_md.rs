@@ -209,6 +209,7 @@ fn kinds() -> String {
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
         row("lists its models", &|it| said(it, it.lists_models)),
+        row("`session.fork`", &|it| said(it, it.forks)),
     ]);
     rows.extend(told(&row));
     rows.extend([
@@ -222,6 +223,21 @@ fn kinds() -> String {
             .to_owned()
         }),
         row("toolsets", &|it| toolsets(it)),
+        row("system text", &|it| match it.system {
+            SystemText::AtStart => "when the process starts".to_owned(),
+            SystemText::WithTurn => {
+                "with the first turn, if its handshake says so; else in the first prompt".to_owned()
+            }
+            SystemText::InPrompt if it.resume == Resume::Stateless => "in each prompt".to_owned(),
+            SystemText::InPrompt => "in the first prompt".to_owned(),
+        }),
+        row("history", &|it| {
+            match it.history {
+                true => "with the first turn, if its handshake says so; else in the first prompt",
+                false => "in the first prompt",
+            }
+            .to_owned()
+        }),
         row("fallback_chain", &|it| said(it, it.fallback_chain)),
         row("model", &|it| match (it.models, it.sessions) {
             (false, _) => "no".to_owned(),

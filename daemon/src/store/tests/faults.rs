@@ -180,6 +180,8 @@ fn session_in_doubt_is_not_called_refused() {
             cwd: "/".to_owned(),
             real_cwd: None,
             toolsets: None,
+            system: None,
+            fork: None,
             at: 1,
         }));
         let close = Write::Close {

@@ -78,6 +78,8 @@ fn session_lists_read_no_job_that_has_ended() {
         cwd: "/".to_owned(),
         real_cwd: None,
         toolsets: None,
+        system: None,
+        fork: None,
         at: 500,
     };
     store.commit(vec![Write::Open(Box::new(new_session))]);

@@ -245,6 +245,8 @@ fn sessions_are_listed_as_made_without_closed_ones() {
             cwd: "/".to_owned(),
             real_cwd: None,
             toolsets: None,
+            system: None,
+            fork: None,
             at: 70_000,
         }))
     };

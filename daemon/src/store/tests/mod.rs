@@ -20,6 +20,7 @@ use super::*;
 
 mod attachments;
 mod backup_plan;
+mod beginnings;
 mod commands;
 mod damage;
 mod faults;
@@ -201,6 +202,7 @@ fn new(session: Option<&str>) -> NewJob {
         cwd: "/".to_owned(),
         real_cwd: None,
         toolsets: None,
+        system: None,
         request: r#"{"text":"hi"}"#.to_owned(),
         contents: Vec::new(),
         key: None,

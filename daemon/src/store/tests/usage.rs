@@ -18,6 +18,7 @@ fn page(
             since,
             before,
             by: None,
+            session: None,
         },
         "turns",
     );
@@ -193,6 +194,7 @@ fn added_up(store: &mut Bench, since: Option<i64>, by: By) -> (Sum, Vec<NamedSum
         since,
         before: None,
         by,
+        session: None,
     };
     let Loaded::Line(line) = store.load(query) else {
         panic!("a line")
@@ -281,6 +283,7 @@ fn usage_of_many_new_turns_is_the_askers() {
         since: None,
         before: None,
         by: Some(By::Model),
+        session: None,
     };
     let (turns, next) = store.listed(asked(), "turns");
     assert!(!turns.is_empty() && !next.is_null());
@@ -311,7 +314,62 @@ fn usage_under_many_names_is_the_askers() {
         since: None,
         before: None,
         by: Some(By::Model),
+        session: None,
     };
     let (turns, next) = store.listed(asked, "turns");
     assert!(turns.len() == 1 && next.is_null());
+}
+
+#[test]
+fn usage_of_a_session_is_its_own() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let used = |tokens: u64| {
+        let tokens = serde_json::json!({"input_tokens": tokens, "output_tokens": 1});
+        let line = serde_json::json!({"type": "message_end", "text": "x", "agent": "a", "provider": "p",
+            "usage": tokens, "cost": {"usd": 0.5, "status": "actual"}, "duration_ms": 1});
+        Body::stored(&line.to_string())
+    };
+    let turn = |store: &mut Bench, session: &str, tokens: u64| {
+        let (job, ..) = store.accept(started(session));
+        store.commit(vec![Write::Finish {
+            job,
+            end: End::Completed,
+            line: used(tokens),
+            texts: Some(Vec::new()),
+        }]);
+    };
+    turn(&mut store, "main", 10);
+    turn(&mut store, "other", 100);
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    usage::note(&db, Duration::from_secs(10)).unwrap();
+    // This one has no row of its own yet.
+    turn(&mut store, "main", 20);
+    let session = "other".to_owned();
+    store.commit(vec![Write::Close { session }]);
+    let mut asked = |session: Option<&str>, by| {
+        let session = session.map(str::to_owned);
+        let query = Query::Usage {
+            since: None,
+            before: None,
+            by,
+            session,
+        };
+        let Loaded::Line(line) = store.load(query) else {
+            panic!("a line")
+        };
+        serde_json::from_str::<serde_json::Value>(line.as_json()).unwrap()
+    };
+    for (session, turns, tokens) in [("main", 2, 30), ("other", 1, 100), ("nobody", 0, 0)] {
+        let total = asked(Some(session), Some(By::Model))["total"].take();
+        let told = (total["turns"].clone(), total["input_tokens"].clone());
+        assert_eq!(told, (turns.into(), tokens.into()), "{session}: {total:#}");
+        let rows = asked(Some(session), None);
+        assert_eq!(rows["turns"].as_array().unwrap().len(), turns, "{rows:#}");
+    }
+    let sums = asked(None, Some(By::Session))["sums"].take();
+    let told: Vec<_> = sums.as_array().unwrap().iter().collect();
+    let named = |sum: &serde_json::Value| (sum["name"].clone(), sum["sum"]["input_tokens"].clone());
+    assert_eq!(named(told[0]), ("main".into(), 30.into()), "{sums:#}");
+    assert_eq!(named(told[1]), ("other".into(), 100.into()), "{sums:#}");
 }

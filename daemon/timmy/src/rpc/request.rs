@@ -19,6 +19,9 @@ use crate::send::{Conversation, Messages, ModelSelection, SendRequest};
 struct TowardsWorkers {
     /// The session as it was announced.
     native: Option<String>,
+    /// Is it another one's, of which the session is a copy?
+    #[serde(default)]
+    fork: bool,
     fallback_chain: Option<Vec<String>>,
 }
 
@@ -71,7 +74,13 @@ pub(super) fn sent(
     Ok(SendRequest {
         text,
         attached,
-        conversation: own.native.map_or(Conversation::New, Conversation::Native),
+        conversation: match own.native {
+            None => Conversation::New,
+            Some(native) if own.fork => Conversation::CopyOf(native),
+            Some(native) => Conversation::Native(native),
+        },
+        system: send.system.clone(),
+        earlier: send.history.clone(),
         selection: ModelSelection {
             provider: send.provider.clone().or_else(|| default.provider.clone()),
             model: send.model.clone().or_else(|| default.model.clone()),

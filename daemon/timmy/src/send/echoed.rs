@@ -5,9 +5,10 @@
 //! It is quick where a model isn't, so nothing is read for it that only a model is told, and its turn
 //! is added whole, in one commit that doesn't wait for the disk.
 
+use agentd_protocol::envelope::Rejected;
 use tokio_util::sync::CancellationToken;
 
-use super::{Agent, Conversation, SendRequest, lost};
+use super::{Agent, Conversation, SendRequest, earlier, lost, unkept};
 use crate::echo;
 use crate::line::Line;
 use crate::message::{Assistant, Message};
@@ -26,11 +27,14 @@ impl Agent {
         line: &Line,
         opened: &(dyn Fn(&str) + Sync),
     ) {
-        let to = match &sent.conversation {
-            Conversation::Native(native) => Some(Which::Native(native.clone())),
-            Conversation::Named(name) => Some(Which::Name(name.clone())),
-            Conversation::New | Conversation::Passing => None,
+        let to = match self.session_of_echo(sent, line).await {
+            Ok(to) => to,
+            Err(rejected) => return line.reject(&rejected).await,
         };
+        let is_new = !matches!(
+            (&to, &sent.conversation),
+            (None | Some(Which::Name(_)), _) | (_, Conversation::Native(_))
+        );
         if let Conversation::Native(native) = &sent.conversation
             && known != Some(native)
             // One that can't be read is told of below.
@@ -43,7 +47,7 @@ impl Agent {
             match self.store.add_turn(to, &said(sent, played.text())).await {
                 Ok(added) => {
                     opened(&added.native);
-                    if added.made {
+                    if added.made || is_new {
                         line.say("session", json!({"native": added.native})).await;
                     }
                 }
@@ -56,6 +60,41 @@ impl Agent {
         }
         // Last: whoever reads the final line may send the session's next turn at once.
         played.say(line).await;
+    }
+}
+
+impl Agent {
+    /// Where the turn goes. A session is made before only if it begins with what later models have to
+    /// be told, or is a copy.
+    async fn session_of_echo(
+        &self,
+        sent: &SendRequest,
+        line: &Line,
+    ) -> Result<Option<Which>, Rejected> {
+        let is_told = sent.system.is_some() || !sent.earlier.is_empty();
+        let name = match &sent.conversation {
+            Conversation::Native(native) => return Ok(Some(Which::Native(native.clone()))),
+            Conversation::CopyOf(native) => {
+                let copied = self.store.copy(native.clone()).await;
+                return match copied.map_err(|why| unkept(&why))? {
+                    Some(copy) => Ok(Some(Which::Native(copy))),
+                    None => Err(lost(line).await),
+                };
+            }
+            Conversation::Named(name) => {
+                let which = Which::Name(name.clone());
+                if !is_told || self.store.has(which.clone()).await != Ok(false) {
+                    return Ok(Some(which));
+                }
+                Some(name.clone())
+            }
+            Conversation::New if is_told => None,
+            Conversation::New | Conversation::Passing => return Ok(None),
+        };
+        let basis = self.begin(sent, line).await?;
+        let made = self.store.create(name, basis, earlier(&sent.earlier)).await;
+        let made = made.map_err(|why| unkept(&why))?;
+        Ok(made.native().map(|native| Which::Native(native.to_owned())))
     }
 }
 

@@ -101,6 +101,29 @@ pub(super) fn create(
     )
 }
 
+/// Makes a session of all that another one has but its name.
+pub(super) fn copy(conn: &Connection, native: &str, now: u64) -> rusqlite::Result<Option<String>> {
+    let made = conn
+        .prepare_cached(
+            "INSERT INTO sessions (created_at, used_at, bytes, first, soul_sha256, system, summary, led)
+             SELECT ?2, ?2, bytes, first, soul_sha256, system, summary, led FROM sessions
+             WHERE native = ?1 RETURNING id, native",
+        )?
+        .query_row(params![native, number(now)], |row| {
+            <(i64, String)>::try_from(row)
+        })
+        .optional()?;
+    let Some((id, copied)) = made else {
+        return Ok(None);
+    };
+    conn.prepare_cached(
+        "INSERT INTO messages SELECT ?2, at, message FROM messages
+         WHERE session = (SELECT id FROM sessions WHERE native = ?1)",
+    )?
+    .execute(params![native, id])?;
+    Ok(Some(copied))
+}
+
 /// How a session is looked for.
 #[derive(Clone, Debug)]
 pub(crate) enum Which {

@@ -119,7 +119,7 @@ impl Store {
         self.directory.join("spill").join(native)
     }
 
-    /// Makes a session whose first message is this.
+    /// Makes a session that begins with these messages.
     ///
     /// # Errors
     /// The file can't be written; or the name was given meanwhile.
@@ -127,10 +127,10 @@ impl Store {
         self: &Arc<Self>,
         name: Option<String>,
         basis: Basis,
-        first: Message,
+        first: Vec<Message>,
     ) -> Result<Session, StoreError> {
         let (locks, directory) = (Arc::clone(&self.open), self.directory.clone());
-        let text = vec![written(&first)];
+        let text: Vec<String> = first.iter().map(written).collect();
         let own = basis.clone();
         let (native, open) = self
             .run(move |conn, failed| {
@@ -149,11 +149,16 @@ impl Store {
             native,
             open,
         };
-        Ok(Session::kept(
-            kept,
-            History::new(None, vec![first], 0),
-            basis,
-        ))
+        Ok(Session::kept(kept, History::new(None, first, 0), basis))
+    }
+
+    /// Makes a session that has what another one has, which is left as it is; none if that isn't there.
+    ///
+    /// # Errors
+    /// The file can't be read or written.
+    pub(crate) async fn copy(&self, native: String) -> Result<Option<String>, StoreError> {
+        self.run(move |conn, failed| rows::copy(conn, &native, wall_ms()).map_err(failed))
+            .await
     }
 
     /// Opens a session; none if it isn't there.

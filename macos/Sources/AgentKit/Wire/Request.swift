@@ -27,6 +27,18 @@ public enum Thinking: String, Sendable, CaseIterable {
   case off, none, minimal, low, medium, high, xhigh, max, ultra
 }
 
+/// A message that was said elsewhere before a session began.
+public struct Earlier: Sendable, Equatable {
+  public enum Role: String, Sendable { case user, assistant }
+  public var role: Role
+  public var text: String
+
+  public init(_ role: Role, _ text: String) {
+    self.role = role
+    self.text = text
+  }
+}
+
 /// A send: PROTOCOL.md part 4.
 public struct Send: Sendable, Equatable {
   public var text: String
@@ -37,6 +49,10 @@ public struct Send: Sendable, Equatable {
   public var model: String?
   public var thinking: Thinking?
   public var cwd: String?
+  /// What the agent is told before the conversation; only of a send that begins a session.
+  public var system: String?
+  /// What was said before elsewhere, oldest first; likewise.
+  public var history: [Earlier] = []
   /// Seconds that the turn may take.
   public var timeout: Double?
   /// The same key again is the same job.
@@ -63,10 +79,16 @@ public struct Send: Sendable, Equatable {
     var members: Members = [("text", .string(text))]
     let given: [(String, String?)] = [
       ("session", session), ("agent", agent), ("provider", provider), ("model", model),
-      ("thinking", thinking?.rawValue), ("cwd", cwd), ("idempotency_key", key),
-      ("on_question", onQuestion),
+      ("thinking", thinking?.rawValue), ("cwd", cwd), ("system", system),
+      ("idempotency_key", key), ("on_question", onQuestion),
     ]
     for case (let name, let value?) in given { members.append((name, .string(value))) }
+    if !history.isEmpty {
+      let said = history.map { earlier in
+        JSONValue.object(["role": .string(earlier.role.rawValue), "text": .string(earlier.text)])
+      }
+      members.append(("history", .array(said)))
+    }
     if let timeout { members.append(("timeout", .number(timeout))) }
     if let stream { members.append(("stream", .bool(stream))) }
     members.append(contentsOf: more.sorted { $0.key < $1.key })

@@ -285,7 +285,7 @@ async fn call_that_died_is_answered_and_not_rerun() {
         let store = home.agent().store;
         let basis = crate::session::Basis::default();
         let words = Message::user("hi");
-        let mut session = store.create(None, basis, words).await.unwrap();
+        let mut session = store.create(None, basis, vec![words]).await.unwrap();
         let call = ToolCall {
             id: "c1".to_owned(),
             name: "write".to_owned(),

@@ -30,7 +30,10 @@ fn store(dir: &tempfile::TempDir) -> Arc<Store> {
 }
 
 async fn create(store: &Arc<Store>) -> Session {
-    store.create(None, basis(), user("first")).await.unwrap()
+    store
+        .create(None, basis(), vec![user("first")])
+        .await
+        .unwrap()
 }
 
 fn native(session: &Session) -> Which {
@@ -65,7 +68,7 @@ async fn store_without_a_session_says_none() {
     let named = Which::Name("main".to_owned());
     assert!(store.open(named.clone()).await.unwrap().is_none());
     let name = Some("main".to_owned());
-    let made = store.create(name, basis(), user("x")).await.unwrap();
+    let made = store.create(name, basis(), vec![user("x")]).await.unwrap();
     drop(made);
     assert!(store.open(named).await.unwrap().is_some());
 }
@@ -274,7 +277,7 @@ async fn session_remembers_where_its_directories_led() {
         led: led.clone(),
         ..basis()
     };
-    let made = store.create(None, begun, Message::user("one")).await;
+    let made = store.create(None, begun, vec![Message::user("one")]).await;
     let mut session = made.unwrap();
     let native = session.native().unwrap().to_owned();
     let more = Led::from([("/x".into(), "/y".into())]);
