@@ -7,3 +7,4 @@
 pub mod driver;
 pub mod face;
 pub mod json_rpc;
+pub mod openai;
