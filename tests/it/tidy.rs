@@ -285,13 +285,19 @@ fn the_manifests_keep_the_layers_apart() {
         ),
         (
             "client/serve/Cargo.toml",
-            &["agentd-client", "agentd-protocol", "agentd-terminal"],
+            &[
+                "agentd-client",
+                "agentd-faces",
+                "agentd-protocol",
+                "agentd-terminal",
+            ],
         ),
         (
             "client/cli/Cargo.toml",
             &[
                 "agentd-base",
                 "agentd-client",
+                "agentd-faces",
                 "agentd-protocol",
                 "agentd-serve",
                 "agentd-terminal",

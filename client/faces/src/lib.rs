@@ -6,4 +6,10 @@
 
 pub mod driver;
 pub mod face;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod json_rpc;
+pub mod mcp;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/replay.rs"]
+mod replay;

@@ -14,7 +14,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{dispatch, document, events, health, jobs, models};
+use crate::{dispatch, document, events, health, jobs, mcp, models};
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +110,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fold(Router::new(), |router, operation| {
             router.route(operation.path(), operation.handler())
         })
+        .merge(mcp::router())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .with_state(app)

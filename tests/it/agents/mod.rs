@@ -28,8 +28,8 @@ macro_rules! suite {
 mod acp;
 mod attached;
 mod can;
-mod claude;
-mod codex;
+pub mod claude;
+pub mod codex;
 mod listed;
 mod openclaw;
 mod pi;
