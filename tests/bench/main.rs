@@ -18,6 +18,7 @@ mod agents;
 mod control;
 mod disk;
 mod durable;
+mod faces;
 mod http;
 mod idle;
 mod lists;
@@ -97,6 +98,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["doctor"], programs::doctor),
     (&["one-shot"], programs::one_shot),
     (&["fork", "fork-large"], programs::fork),
+    (&["mcp-ready", "mcp-rss"], faces::mcp),
     (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),

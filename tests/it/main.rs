@@ -54,6 +54,7 @@ mod limits;
 mod live_config;
 mod logs;
 mod losses;
+mod mcp;
 mod memory;
 mod metrics;
 mod misbehaviour;

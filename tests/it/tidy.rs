@@ -297,6 +297,7 @@ fn the_manifests_keep_the_layers_apart() {
             &[
                 "agentd-base",
                 "agentd-client",
+                "agentd-faces",
                 "agentd-protocol",
                 "agentd-serve",
                 "agentd-terminal",

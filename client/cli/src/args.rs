@@ -28,7 +28,7 @@ pub use agents::{
 pub use bench::BenchArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
-pub use http::{HttpArgs, ServeArgs, ServeCommand, TokenArgs};
+pub use http::{HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{
     ColorArg, DoctorArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs, UsageBy,
 };
@@ -437,11 +437,12 @@ For programs that speak to sockets; `agentctl` itself needs no more than `--host
 Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
 would run the turn.")]
     Forward(ForwardArgs),
-    /// Serve what the daemon can do to programs that speak HTTP
+    /// Serve what the daemon can do to programs that speak HTTP or MCP
     #[command(after_help = "\
 Examples:
   agentctl serve http
-  agentctl serve http --listen '[::1]:7878'")]
+  agentctl serve http --listen '[::1]:7878'
+  agentctl serve mcp")]
     Serve(ServeArgs),
     /// Print the token that every HTTP request has to bring
     #[command(after_help = "\

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::args::{AgentsCommand, Cli, Command, VoiceCommand, WebhookCommand};
+use super::args::{AgentsCommand, Cli, Command, ServeCommand, VoiceCommand, WebhookCommand};
 use super::exit::Exit;
 use super::{model_list, output};
 
@@ -71,6 +71,8 @@ fn goes_there(command: &Command) -> bool {
             args.command,
             VoiceCommand::Check(_) | VoiceCommand::Forget(_)
         ),
+        // It asks any daemon; HTTP is served where the daemon is.
+        Command::Serve(args) => matches!(args.command, ServeCommand::Mcp(_)),
         // An agent's list there; the others are this machine's configuration.
         Command::Models(args) => model_list::is_meant(args),
         // A new command doesn't compile before somebody has thought of it.
@@ -84,7 +86,6 @@ fn goes_there(command: &Command) -> bool {
         | Command::Start
         | Command::Nc(_)
         | Command::Forward(_)
-        | Command::Serve(_)
         | Command::Token(_)
         | Command::SshKey(_)
         | Command::Config(_)
@@ -113,6 +114,7 @@ mod tests {
             "webhook list",
             "models list --agent pi",
             "voice flush",
+            "serve mcp",
         ] {
             assert_eq!(
                 found(&format!("agentctl --host me@mac:2222 {words}")),
@@ -128,6 +130,7 @@ mod tests {
             "models",
             "completions bash",
             "forward mac",
+            "serve http",
             "ssh-key mac",
             "voice check mac",
         ] {

@@ -51,6 +51,7 @@ mod questions;
 pub mod render;
 pub mod rows;
 mod send;
+mod serve;
 mod service;
 mod sessions;
 mod spinner;
@@ -80,12 +81,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use agentd_base::secrecy;
-use agentd_serve::{OnLeave, ServeError};
 use agentd_terminal::{output, style};
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use self::args::{Cli, Command, HttpArgs, RestoreArgs, ServeCommand, StdioArgs};
+use self::args::{Cli, Command, RestoreArgs, ServeArgs, ServeCommand, StdioArgs};
 use self::exit::Exit;
 use agentd_client::fallback::Fallback;
 use agentd_client::places::{self, Environment};
@@ -217,7 +217,8 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Nc(args) => block_on(nc::nc(args, socket)),
         Command::Forward(args) => block_on(forward::forward(args, socket)),
         Command::Serve(args) => match args.command {
-            ServeCommand::Http(args) => Ok(serve_http(args, socket)),
+            ServeCommand::Http(args) => Ok(serve::http(args, socket)),
+            ServeCommand::Mcp(args) => block_on(serve::mcp(args, socket)),
         },
         Command::Token(args) => token::token(args),
         Command::SshKey(args) => block_on(ssh::ssh_key(args)),
@@ -234,7 +235,9 @@ const fn makes_files(command: &Command) -> bool {
     matches!(
         command,
         Command::Token(_)
-            | Command::Serve(_)
+            | Command::Serve(ServeArgs {
+                command: ServeCommand::Http(_)
+            })
             | Command::Voice(_)
             | Command::Service(_)
             | Command::Start
@@ -251,39 +254,6 @@ fn block_on(command: impl Future<Output = io::Result<Exit>>) -> io::Result<Exit>
     // A read of standard input may still be waiting on its thread, for ever.
     runtime.shutdown_background();
     exit
-}
-
-fn serve_http(args: HttpArgs, socket: Option<&Path>) -> Exit {
-    let HttpArgs {
-        listen,
-        hosts,
-        origins,
-        behind_tls_proxy,
-        models,
-        keep_turns,
-    } = args;
-    let options = agentd_serve::Options {
-        listen,
-        hosts,
-        origins,
-        behind_tls_proxy,
-        on_leave: if keep_turns {
-            OnLeave::GoOn
-        } else {
-            OnLeave::Cancel
-        },
-        models: models.into_iter().collect(),
-    };
-    let Err(error) = agentd_serve::run(&options, socket) else {
-        return Exit::Done;
-    };
-    output::error(&error.to_string(), error.hint());
-    match error {
-        ServeError::Options { .. } => Exit::Usage,
-        ServeError::Taken(_) => Exit::Refused,
-        ServeError::Machine { .. } => Exit::Configuration,
-        ServeError::Io(_) => Exit::Failed,
-    }
 }
 
 async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {

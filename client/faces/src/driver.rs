@@ -54,6 +54,7 @@ pub async fn run(
             () = sleep_until(face.deadline()) => Event::Timer,
         };
         let now = Instant::now();
+        let mut broken = None;
         match event {
             Event::Bytes(read) => {
                 let count = read?;
@@ -79,13 +80,13 @@ pub async fn run(
                 let ticket = line.id.as_ref().and_then(|id| id.as_json().parse().ok());
                 face.daemon_line(ticket.map(Ticket), line, now, &mut out);
             }
-            Event::Daemon(Err(_lost)) => {
-                daemon = None;
+            Event::Daemon(Err(lost)) => {
+                broken = Some(lost);
                 face.daemon_lost(now, &mut out);
             }
             Event::Timer => face.timer(now, &mut out),
         }
-        carry_out(face, options, &mut out, &mut daemon, &mut output).await?;
+        carry_out(face, options, &mut out, (&mut daemon, broken), &mut output).await?;
     }
     if let Some(daemon) = daemon {
         daemon.close().await;
@@ -93,18 +94,22 @@ pub async fn run(
     Ok(())
 }
 
-/// Writes what the face left, until it leaves nothing.
+/// Writes what the face left, until it leaves nothing. A connection that broke is given up if nobody
+/// asks for anything.
 async fn carry_out(
     face: &mut impl Face,
     options: &Options,
     out: &mut Outbox,
-    daemon: &mut Option<Client>,
+    (daemon, mut broken): (&mut Option<Client>, Option<LostError>),
     output: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
     loop {
         let lines = out.take_client();
         let asks = out.take_daemon();
         if lines.is_empty() && asks.is_empty() {
+            if broken.is_some() {
+                *daemon = None;
+            }
             return Ok(());
         }
         for mut line in lines {
@@ -115,33 +120,36 @@ async fn carry_out(
         if asks.is_empty() {
             continue;
         }
-        let client = match connected(daemon, options).await {
+        let client = match connected(daemon, options, broken.take()).await {
             Ok(client) => client,
             Err(why) => {
+                *daemon = None;
                 face.unreachable(&why, Instant::now(), out);
                 continue;
             }
         };
-        let mut lost = false;
         for ask in asks {
-            let written = client
-                .request_with_id(ask.ticket.0, ask.kind, &ask.fields)
-                .await;
-            lost |= written.is_err();
-        }
-        if lost {
-            *daemon = None;
-            face.daemon_lost(Instant::now(), out);
+            let written = client.request_with_id(ask.ticket.0, ask.kind, &ask.fields);
+            if let Err(lost) = written.await {
+                broken = Some(lost);
+                face.daemon_lost(Instant::now(), out);
+                break;
+            }
         }
     }
 }
 
+/// A connection. After one that broke, what is asked may have been accepted: only a daemon with the same
+/// store answers it, and nothing is run without one.
 async fn connected<'a>(
     daemon: &'a mut Option<Client>,
     options: &Options,
+    broken: Option<LostError>,
 ) -> Result<&'a mut Client, ClientError> {
-    if daemon.is_none() {
-        *daemon = Some(Client::connect_or_oneshot(options.clone()).await?);
+    match (daemon.as_mut(), broken) {
+        (Some(client), Some(lost)) => client.reconnect(lost).await?,
+        (Some(_), None) => {}
+        (None, _) => *daemon = Some(Client::connect_or_oneshot(options.clone()).await?),
     }
     daemon.as_mut().ok_or(ClientError::Draining)
 }

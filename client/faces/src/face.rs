@@ -36,8 +36,8 @@ pub trait Face {
         out: &mut Outbox,
     );
 
-    /// The connection is lost, with all that wasn't answered on it. What is asked for next goes over
-    /// a new one.
+    /// The connection is lost, with all that wasn't answered on it. What is asked for here goes to the
+    /// daemon that comes next, as it may have been accepted; what is asked later to whoever serves.
     fn daemon_lost(&mut self, now: Instant, out: &mut Outbox);
 
     /// Nobody serves us: what was asked and not answered has not happened, unless it was written

@@ -6,5 +6,11 @@
 
 pub mod driver;
 pub mod face;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod json_rpc;
+pub mod mcp;
 pub mod openai;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/replay.rs"]
+mod replay;

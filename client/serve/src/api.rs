@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{dispatch, document, events, health, jobs, models, openai};
+use crate::{dispatch, document, events, health, jobs, mcp, models, openai};
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +110,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             router.route(operation.path(), operation.handler())
         })
         .merge(openai::router())
+        .merge(mcp::router())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .with_state(app)

@@ -54,6 +54,14 @@ impl Daemon {
         LocalEndpoint::find(self.options.socket.as_deref(), &Environment::of_process())
     }
 
+    /// How a face connects to it.
+    pub(crate) fn of_face(&self, name: &str) -> Options {
+        Options {
+            name: name.to_owned(),
+            ..self.options.clone()
+        }
+    }
+
     /// A conversation that nobody else uses.
     pub(crate) async fn lease(&self) -> Result<Lease<'_>, ClientError> {
         let client = match self.waiting() {

@@ -19,6 +19,7 @@ mod health;
 mod jobs;
 mod listen;
 mod log;
+mod mcp;
 mod models;
 mod openai;
 mod peer;

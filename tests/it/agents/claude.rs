@@ -11,17 +11,24 @@ use crate::support::{Client, DEADLINE, Place, skipped};
 const VERSION: &str = "2.1.329";
 
 /// The program, if it is installed; a missing one is said loudly.
-fn installed() -> Vec<Driven> {
+pub fn program() -> Option<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/claude");
     let dir = std::env::var_os("AGENTD_TEST_CLAUDE_DIR").map_or_else(default, PathBuf::from);
     let program = dir.join(format!("claude-{VERSION}/bin/claude"));
-    if !program.is_file() {
-        let dir = dir.display();
-        skipped(&format!(
-            "Claude Code {VERSION} in {dir} (packaging/ci/install-claude.sh)"
-        ));
-        return Vec::new();
+    if program.is_file() {
+        return Some(program);
     }
+    let dir = dir.display();
+    skipped(&format!(
+        "Claude Code {VERSION} in {dir} (packaging/ci/install-claude.sh)"
+    ));
+    None
+}
+
+fn installed() -> Vec<Driven> {
+    let Some(program) = program() else {
+        return Vec::new();
+    };
     vec![Driven {
         label: format!("Claude Code {VERSION}"),
         program,

@@ -11,15 +11,23 @@ use super::{Asks, Can, Driven, Scene, Turns, text};
 use crate::mock_model::MockModel;
 use crate::support::{Client, DEADLINE, Place, is_alive, kill, skipped};
 
-fn installed() -> Vec<Driven> {
+/// The program, if it is installed; a missing one is said loudly.
+pub fn program() -> Option<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci/codex");
     let dir = std::env::var_os("AGENTD_TEST_CODEX_DIR").map_or_else(default, PathBuf::from);
     let program = dir.join("bin/codex");
-    if !program.is_file() {
-        let dir = dir.display();
-        skipped(&format!("codex in {dir} (packaging/ci/install-codex.sh)"));
-        return Vec::new();
+    if program.is_file() {
+        return Some(program);
     }
+    let dir = dir.display();
+    skipped(&format!("codex in {dir} (packaging/ci/install-codex.sh)"));
+    None
+}
+
+fn installed() -> Vec<Driven> {
+    let Some(program) = program() else {
+        return Vec::new();
+    };
     vec![Driven {
         label: program.display().to_string(),
         program,

@@ -91,6 +91,21 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
     event(stream, "response.incomplete", json!({"response": response}))
 }
 
+/// A tool of an MCP server is called by its server's name and its own.
+fn of_its_server(asked: &Asked, name: &str, mut call: Value) -> Value {
+    let parts = |server: &String| {
+        Some((
+            server.clone(),
+            name.strip_prefix(server)?.strip_prefix("__")?,
+        ))
+    };
+    if let Some((server, tool)) = asked.tools.iter().find_map(parts) {
+        call["namespace"] = json!(server);
+        call["name"] = json!(tool);
+    }
+    call
+}
+
 /// What is said or called; nothing if the answer ends in the middle.
 fn items(
     stream: &mut TcpStream,
@@ -115,7 +130,10 @@ fn items(
         }
         Answer::Use(calls) => {
             let calls = calls.iter().enumerate();
-            let calls = calls.map(|(at, (name, input))| call(name, at + 1, &input.to_string()));
+            let calls = calls.map(|(at, (name, input))| {
+                let call = call(name, at + 1, &input.to_string());
+                of_its_server(asked, name, call)
+            });
             calls.collect()
         }
         Answer::CutArguments => vec![call("read", 1, r#"{"path": "/etc"#)],

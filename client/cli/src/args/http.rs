@@ -1,6 +1,6 @@
-//! The words of HTTP: `serve`, `token`.
+//! The words of what is served to programs of other protocols: `serve`, `token`.
 //!
-//! Owns names and help. Must not know HTTP.
+//! Owns names and help. Must not know HTTP, nor any other protocol.
 
 use std::net::SocketAddr;
 
@@ -34,6 +34,32 @@ of the interface is at /openapi.json.
 
 Exit codes: 0 ended, 3 somebody else has the port, 78 the address is not this machine's own")]
     Http(HttpArgs),
+    /// Agents as tools, for programs that speak MCP on standard input and output
+    #[command(after_help = "\
+Examples:
+  claude mcp add agentd -- agentctl serve mcp
+  codex mcp add agentd -- agentctl serve mcp
+  agentctl serve mcp --host me@mac
+
+Tools: ask, dispatch, collect, steer, cancel, sessions, agents, jobs, history. Agents work in the
+directory of the program that asks, unless a call names another one. A turn that takes longer than its
+call waits goes on, and `collect` has its result. Without a daemon, turns run without it, as those of
+`agentctl send` do.")]
+    Mcp(McpArgs),
+}
+
+// `serve mcp`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct McpArgs {
+    /// Fail rather than run without the daemon
+    #[arg(long)]
+    pub no_fallback: bool,
+    /// Offer the tools `questions` and `answer`, too: a model may then allow what agents ask leave for
+    #[arg(long)]
+    pub answers: bool,
+    /// End the job of an `ask` that is cancelled; else it goes on, as clients cancel what takes long, too
+    #[arg(long)]
+    pub abort_cancelled: bool,
 }
 
 // `serve http`.

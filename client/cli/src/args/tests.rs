@@ -186,6 +186,8 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl stdio --send-only",
     "agentctl stdio --send-only --agents a --tools web --cwd-root /srv/a --cwd-root /srv/b",
     "agentctl serve http --listen [::1]:0 --allow-host a --allow-origin https://a",
+    "agentctl serve mcp --no-fallback --answers --abort-cancelled",
+    "agentctl --host mac serve mcp",
     "agentctl token --new",
     "agentctl send hi --callback https://ci.example/hook",
     "agentctl webhook list --state dead --limit 5 --json",

@@ -72,7 +72,7 @@ pub(super) async fn session(app: &App, name: &str) -> Result<Option<SessionRow>,
 
 /// What was said in a turn.
 pub(super) async fn history(app: &App, row: &JobRow) -> Result<Option<TurnRow>, Refusal> {
-    let mut pages = HistoryPages::new(&row.session, Some(row.job)).with_events();
+    let mut pages = HistoryPages::of(&row.session, Some(row.job)).with_events();
     let mut client = app.daemon.lease().await?;
     let page = pages.next(&mut client).await;
     let page = given_back(client, page)?;

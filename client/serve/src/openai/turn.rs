@@ -150,6 +150,7 @@ async fn found<'a>(app: &'a App, row: &JobRow) -> Result<(Taken, Lines<'a>), Ref
         jobs: Some(vec![row.job]),
         after: Some(0),
         epoch: None,
+        sessions: false,
     };
     let client = app.daemon.connect().await?;
     let events = client.subscribe(&subscribe).await?;

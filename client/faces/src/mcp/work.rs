@@ -1,0 +1,166 @@
+//! What goes on behind one request of a client.
+//!
+//! Owns what such work can do: ask the daemon, tell how far it is, and put questions to the client's
+//! user. Must not know which work there is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use agentd_client::ClientError;
+use agentd_client::wire::Received;
+use agentd_protocol::Id;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::outcome::Outcome;
+use super::peer::Peer;
+use super::question::Question;
+use crate::face::{Outbox, Ticket};
+use crate::json_rpc::{self, Failure};
+
+/// A client that is told nothing for longer may give up.
+pub(super) const BEAT: Duration = Duration::from_secs(10);
+/// Longest message of a client's row.
+const LONGEST_MESSAGE: usize = 200;
+
+/// What becomes of work that was given something.
+pub(super) enum Step {
+    /// It goes on.
+    Goes,
+    /// A tool is answered.
+    Done(Outcome),
+    /// Something else is answered.
+    Answers(Value),
+    /// There is no answer but this.
+    Fails(Failure),
+    /// Other work goes on in its place.
+    Becomes(Box<dyn Work>),
+}
+
+/// Work behind one request.
+pub(super) trait Work: Send {
+    /// It begins.
+    fn begin(&mut self, scene: &mut Scene<'_>) -> Step;
+
+    /// A line that answers a request of it.
+    fn line(&mut self, ticket: Ticket, received: Received, scene: &mut Scene<'_>) -> Step;
+
+    /// The connection is lost, and all that was asked over it with it.
+    fn lost(&mut self, scene: &mut Scene<'_>) -> Step;
+
+    /// Nobody serves.
+    fn unreachable(&mut self, why: &ClientError) -> Step {
+        Step::Done(Outcome::refusal(
+            "unreachable",
+            &why.to_string(),
+            Some(agentd_client::client::START_IT),
+        ))
+    }
+
+    /// When its time comes.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// It has come.
+    fn timer(&mut self, _scene: &mut Scene<'_>) -> Step {
+        Step::Goes
+    }
+
+    /// The job it waits for, if that ends with a request that is cancelled.
+    fn abandoned(&self) -> Option<agentd_protocol::JobId> {
+        None
+    }
+}
+
+/// What was asked of a client, to its user.
+#[derive(Default)]
+pub(super) struct Requests {
+    last: u64,
+    pub(super) open: BTreeMap<u64, Requested>,
+}
+
+/// One of these.
+pub(super) enum Requested {
+    /// In which directories does the user work?
+    Roots,
+    /// A question of an agent.
+    Answer(Question),
+}
+
+impl Requests {
+    /// Asks.
+    pub(super) fn say(
+        &mut self,
+        method: &str,
+        params: &impl Serialize,
+        what: Requested,
+        out: &mut Outbox,
+    ) {
+        self.last += 1;
+        self.open.insert(self.last, what);
+        out.say(&json_rpc::request(&Id::number(self.last), method, params));
+    }
+
+    /// Somebody else has answered, or nobody asks any more.
+    pub(super) fn withdraw(&mut self, question_id: &str, out: &mut Outbox) {
+        let of_it = |requested: &Requested| matches!(requested, Requested::Answer(question) if question.id == question_id);
+        let found = self.open.iter().find(|(_, requested)| of_it(requested));
+        if let Some(number) = found.map(|(number, _)| *number) {
+            self.open.remove(&number);
+            let params = json!({"requestId": number, "reason": "the question is closed"});
+            out.say(&json_rpc::notification("notifications/cancelled", &params));
+        }
+    }
+}
+
+/// Tells a client how far a request is, where it asked for that.
+pub(super) struct Progress {
+    /// As the client named it.
+    token: Option<Value>,
+    told: u64,
+}
+
+impl Progress {
+    pub(super) const fn new(token: Option<Value>) -> Self {
+        Self { token, told: 0 }
+    }
+
+    /// Says it on the request's row.
+    pub(super) fn say(&mut self, message: &str, out: &mut Outbox) {
+        let Some(token) = &self.token else {
+            return;
+        };
+        self.told += 1;
+        let end = message.floor_char_boundary(LONGEST_MESSAGE);
+        let message = message.get(..end).unwrap_or_default();
+        let params = json!({"progressToken": token, "progress": self.told, "message": message});
+        out.say(&json_rpc::notification("notifications/progress", &params));
+    }
+}
+
+/// What is there for work whenever it is given something.
+pub(super) struct Scene<'a> {
+    pub(super) now: Instant,
+    pub(super) peer: &'a Peer,
+    /// Are we inside a job?
+    pub(super) inside: bool,
+    pub(super) progress: &'a mut Progress,
+    pub(super) requests: &'a mut Requests,
+    pub(super) out: &'a mut Outbox,
+    /// What was asked, for whoever brings the answers.
+    pub(super) tickets: &'a mut Vec<Ticket>,
+}
+
+impl Scene<'_> {
+    /// Asks the daemon.
+    pub(super) fn ask(&mut self, kind: &'static str, fields: &impl Serialize) -> Ticket {
+        let ticket = self.out.ask(kind, fields);
+        self.tickets.push(ticket);
+        ticket
+    }
+
+    pub(super) fn say(&mut self, message: &str) {
+        self.progress.say(message, self.out);
+    }
+}
