@@ -14,6 +14,7 @@ mod bench;
 mod cli;
 mod cli_agents;
 mod cli_agents_changes;
+mod cli_beginnings;
 mod cli_going_on;
 mod cli_hints;
 mod cli_jobs;

@@ -266,6 +266,49 @@ class Lists(WithDaemon):
             assert turn.result is not None
             self.assertEqual(turn.result.final_response, 'approve=truescope="session"')
 
+    def test_a_session_begins_with_more_than_a_prompt(self) -> None:
+        begins: types.Options = {
+            "session": "main",
+            "agent": "chaos",
+            "system": "be brief",
+            "history": [{"role": "user", "text": "hi"}, {"role": "assistant", "text": "ho"}],
+        }
+        with self.harness.stream("chaos:say ok", **begins) as turn:
+            codes = [event.get("code") for event in turn if event["type"] == "note"]
+        self.assertEqual(codes, ["in-prompt"])
+        with self.assertRaises(errors.InvalidRequestError) as refused:
+            self.harness.run_session("more", **begins)
+        self.assertIn("`main` has begun", str(refused.exception))
+        wrong: dict[str, Any] = {"history": [{"role": "user", "txt": "hi"}]}
+        with self.assertRaises(TypeError):
+            self.harness.run_session("x", **wrong)
+
+    def test_a_session_has_a_title_and_news(self) -> None:
+        self.harness.run_session("one", session="main")
+        told: list[dict[str, Any]] = []
+        live = threading.Event()
+
+        def hears() -> None:
+            for event in self.harness.events(sessions=True):
+                live.set()
+                told.append(event)
+                if event.get("change") == "titled":
+                    return
+
+        reader = threading.Thread(target=hears)
+        reader.start()
+        self.assertTrue(live.wait(DEADLINE))
+        self.harness.set_title("main", "the parser")
+        reader.join(DEADLINE)
+        self.assertEqual((told[-1]["session"], told[-1]["title"]), ("main", "the parser"))
+        self.assertEqual(self.harness.sessions()[0].title, "the parser")
+        self.harness.set_title("main", None)
+        self.assertEqual(self.harness.sessions()[0].title, "one")
+        self.assertEqual([row.session for row in self.harness.usage(session="main")], ["main"])
+        self.assertEqual(self.harness.usage(session="nobody"), [])
+        with self.assertRaises(errors.UnsupportedError):
+            self.harness.fork("main")
+
     def test_a_turn_is_steered_and_a_session_shortened(self) -> None:
         with self.harness.session("s", agent="chaos") as session:
             with session.stream("chaos:say first;steered") as turn:

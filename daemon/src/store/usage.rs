@@ -218,8 +218,9 @@ fn added_up(
         (None, _) => "NULL FROM used WHERE used.accepted_at >= ?1 AND ?2 IS NULL",
     };
     let mut statement = conn.prepare_cached(&format!(
-        "SELECT used.job, used.accepted_at, used.state, used.agent, provider, model, local,
-            input_tokens, output_tokens, usd, cost_unknown, duration_ms, others, {from}"
+        "SELECT used.job, used.accepted_at, used.state, used.agent, used.provider,
+            used.model, local, input_tokens, output_tokens, usd, cost_unknown, duration_ms, others,
+            {from}"
     ))?;
     let mut rows = statement.query(params![since_ms, of])?;
     let mut turn = nothing();
