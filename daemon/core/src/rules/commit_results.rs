@@ -157,6 +157,7 @@ impl State {
         for key in looked_up.collect::<Vec<_>>() {
             self.sessions_loaded(&key, Err(trouble.clone()));
         }
+        self.pins_in_doubt(&trouble);
         // Who comes later waits as long.
         self.outbox.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.indexes.pending().iter();
