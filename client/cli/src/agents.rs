@@ -20,7 +20,7 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, compose, control, output, render};
+use super::{ask, compose, connecting, control, output, render};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -259,7 +259,7 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let send = key::completed(&send)?.into_owned();
     let begun = Instant::now();
     let mut view = Silent::default();
-    let outcome = match turn::connect(socket, Fallback::Allowed).await {
+    let outcome = match connecting::connect(socket, Fallback::Allowed).await {
         Ok(client) => turn::run(client, &send, &mut view, None).await?,
         Err(error) => turn::TurnOutcome::Failed(error, None),
     };
