@@ -15,6 +15,7 @@ mod cli;
 mod cli_agents;
 mod cli_agents_changes;
 mod cli_going_on;
+mod cli_held;
 mod cli_hints;
 mod cli_jobs;
 mod cli_lists;
