@@ -408,3 +408,45 @@ fn state_on_a_disk_that_hangs_is_told() {
         }
     });
 }
+
+#[test]
+fn changes_say_soon_that_the_disk_hangs() {
+    let place = Place::new(&Daemon::config(""));
+    let daemon = place.start_with(&[("AGENTD_FAILPOINT", "store-hangs")]);
+    let mut running = daemon.connect();
+    running.send(r#"{"type":"send","agent":"chaos","session":"busy","text":"chaos:hang"}"#);
+    running.until("accepted");
+    let idle = daemon.agentctl(&[
+        "send",
+        "--agent",
+        "chaos",
+        "--session",
+        "idle",
+        "chaos:say a",
+    ]);
+    assert_eq!(idle.code, Some(0), "{idle:?}");
+    let hangs = daemon.path("state/agentd.hangs");
+    std::fs::write(&hangs, "").unwrap();
+    let asked = [
+        &["sessions", "new", "new", "--agent", "chaos"] as &[&str],
+        &["sessions", "close", "idle"],
+        &["abort", "busy"],
+    ];
+    std::thread::scope(|scope| {
+        for words in asked {
+            let place = &daemon.place;
+            scope.spawn(move || {
+                let begun = std::time::Instant::now();
+                let said = place.agentctl(words);
+                let took = begun.elapsed();
+                assert_eq!(said.code, Some(75), "{words:?} {said:?}");
+                assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+                assert!(
+                    said.stderr.contains("its disk may hang"),
+                    "{words:?} {said:?}"
+                );
+            });
+        }
+    });
+    std::fs::remove_file(&hangs).unwrap();
+}
