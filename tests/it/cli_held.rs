@@ -3,7 +3,10 @@
 
 use std::process::Stdio;
 
-use crate::support::{AGENTCTL, Daemon, Place, Reaped, lines, wait_for};
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, finish, lines, wait_for};
 
 const AFTER: &[&str] = &[
     "send",
@@ -77,4 +80,76 @@ fn held_job_says_how_it_goes_on() {
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     let ended = wait_for("it runs", || waits.0.try_wait().unwrap());
     assert_eq!(ended.code(), Some(0));
+}
+
+/// What the store says of its only job.
+fn stored(place: &Place) -> (String, i64, Option<String>) {
+    let store = Connection::open(place.path("state/agentd.db")).unwrap();
+    let asked = "SELECT state, attempt, jobs.instance FROM jobs";
+    store
+        .query_row(asked, [], |row| {
+            <(String, i64, Option<String>)>::try_from(row)
+        })
+        .unwrap()
+}
+
+#[test]
+fn past_takes_up_nothing_of_a_killed_daemon() {
+    let place = Place::new(&Daemon::config(""));
+    let ledger = place.path("ledger");
+    let ledger = ledger.to_str().unwrap();
+    let daemon = place.start_with(&[("CHAOS_LEDGER", ledger)]);
+    let gate = daemon.path("gate");
+    let text = format!("chaos:ledger;wait-file {};say done", gate.display());
+    let send = json!({"type": "send", "agent": "chaos", "session": "kept", "retry": "auto",
+        "text": text});
+    let mut client = daemon.connect();
+    client.send(&send.to_string());
+    client.until("accepted");
+    let runs = |place: &Place| {
+        let ledger = std::fs::read_to_string(place.path("ledger")).unwrap_or_default();
+        ledger.lines().count()
+    };
+    wait_for("it runs", || (runs(&daemon.place) == 1).then_some(()));
+    let place = daemon.kill();
+    let before = stored(&place);
+    assert_eq!((&*before.0, before.1), ("running", 1));
+    let config = std::fs::read_to_string(place.path("config.toml")).unwrap();
+    // Where it can't be read, a copy of the store is.
+    for config in [&*config, "broken"] {
+        std::fs::write(place.path("config.toml"), config).unwrap();
+        for words in [
+            &["jobs"] as &[&str],
+            &["jobs", "j1"],
+            &["collect", "j1", "--timeout", "0"],
+            &["attach", "kept"],
+            &["history", "kept"],
+            &["ps"],
+            &["export"],
+        ] {
+            place.agentctl(words);
+        }
+        let mut past = place.command(AGENTD);
+        past.args(["--stdio", "--past"]);
+        let asked = [
+            r#"{"type":"subscribe","after":0,"id":1}"#,
+            r#"{"type":"collect","jobs":["j1"],"timeout":1,"id":2}"#,
+            r#"{"type":"abort","session":"kept","id":3}"#,
+            r#"{"type":"session.resume","session":"kept","id":4}"#,
+            r#"{"type":"send","session":"kept","agent":"chaos","text":"chaos:ledger","id":5}"#,
+            r#"{"type":"unsubscribe","id":6}"#,
+            "",
+        ];
+        let said = finish(past, asked.join("\n").as_bytes());
+        let refusals = said.stdout.matches("only reads what is stored").count();
+        assert_eq!(refusals, 3, "{said:?}");
+        assert_eq!(stored(&place), before);
+        assert_eq!(runs(&place), 1, "it ran once");
+    }
+    std::fs::write(place.path("config.toml"), config).unwrap();
+    std::fs::write(&gate, "").unwrap();
+    let daemon = place.start_with(&[("CHAOS_LEDGER", ledger)]);
+    let ended = daemon.agentctl(&["collect", "j1"]);
+    assert!(ended.stdout.contains("done"), "{ended:?}");
+    assert_eq!(runs(&daemon.place), 2, "the next daemon runs it again");
 }
