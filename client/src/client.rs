@@ -455,7 +455,9 @@ async fn reach(endpoint: &LocalEndpoint, options: &Options) -> Result<Reached, C
             },
             Err(failed) => (failed.fact, failed.error, failed.hint),
         };
-        match decide(wait.observe(fact, endpoint, options.fallback)) {
+        let seen = wait.observe(fact, endpoint, options.fallback);
+        endpoint.disk_answers()?;
+        match decide(seen) {
             Decision::Retry => {
                 tokio::time::sleep(jittered(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);

@@ -1,36 +1,30 @@
 //! Where the daemon is, and the way to it.
 //!
-//! Owns the search for the socket, what `daemon.lock` says, connecting, and the check that the
+//! Owns the search for the socket, what `daemon.lock` says of it, connecting, and the check that the
 //! server is our own user before the first byte. Must not know the protocol, nor what to do when
 //! there is no daemon (`fallback`). The only file of the client that names `interprocess`.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use agentd_base::clock::boot_ms;
-use agentd_base::configuration::{self, Taken};
+use agentd_base::configuration;
 use interprocess::ConnectWaitMode;
 use interprocess::local_socket::tokio::Stream;
 use interprocess::local_socket::traits::StreamCommon;
 use interprocess::local_socket::{ConnectOptions, GenericFilePath, ToFsName};
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::kill;
-use nix::unistd::{Pid, Uid};
-use serde::Deserialize;
+use nix::unistd::Uid;
 use tokio::net::UnixStream;
 
-use crate::fallback::{Fact, Lock, RESTART_PATIENCE};
+use crate::client::ClientError;
+use crate::daemon_lock::{self, Holding, LockState, read, read_lock};
+use crate::fallback::{Fact, Lock};
 use crate::places::Environment;
 
 /// Longest socket path in bytes: the kernel's `sun_path` without its closing zero.
 pub const MAX_SOCKET_PATH: usize = if cfg!(target_os = "macos") { 103 } else { 107 };
-/// `daemon.lock` is one short object; more than this isn't ours.
-const MAX_LOCK: u64 = 16 * 1024;
-
 /// Who named the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
@@ -65,27 +59,6 @@ pub struct NotConnected {
     pub hint: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct LockFile {
-    pid: i32,
-    socket: PathBuf,
-    state: LockState,
-    until_boot_ms: Option<u64>,
-    began_with: Option<Taken>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum LockState {
-    Starting,
-    Running,
-    Restarting,
-    Stopping,
-    /// A state from a newer daemon: it is there.
-    #[serde(other)]
-    Other,
-}
-
 impl LocalEndpoint {
     /// Looks in order at what was given, `$AGENTD_SOCKET`, a held `daemon.lock`, the default.
     #[must_use]
@@ -115,6 +88,30 @@ impl LocalEndpoint {
                 LockState::Restarting => Lock::Restarting,
                 LockState::Stopping => Lock::Stopping,
             },
+        }
+    }
+
+    /// Why nobody can be served where the disk of the state directory says nothing: no daemon starts
+    /// there, and a run without one would hang.
+    ///
+    /// # Errors
+    /// Which directory that is; nothing has happened.
+    pub fn disk_answers(&self) -> Result<(), ClientError> {
+        match self.lock.as_deref() {
+            Some(lock) if daemon_lock::hangs(lock) => {
+                let dir = lock.parent().unwrap_or(lock).display();
+                Err(ClientError::Unreachable {
+                    error: format!(
+                        "`{dir}`, where agentd keeps its state, does not answer: its disk hangs"
+                    ),
+                    hint: Some(
+                        "nothing was done; ask again when the disk answers, or see to it: `mount` \
+                         says which one it is"
+                            .to_owned(),
+                    ),
+                })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -253,46 +250,13 @@ fn same_socket(one: &Path, other: &Path) -> bool {
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// Does a process have the lock?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holding {
-    Held,
-    Free,
-}
-
-/// The lock's content, where it is true: a process holds it, or one that is gone said that another
-/// follows, less than a minute ago.
-fn read_lock(path: &Path) -> Option<LockFile> {
-    let (content, holding) = read(path)?;
-    let follows = || {
-        let left = content.until_boot_ms?.checked_sub(boot_ms())?;
-        Some(Duration::from_millis(left) <= RESTART_PATIENCE)
-    };
-    let is_true = holding == Holding::Held
-        || (content.state == LockState::Restarting && follows() == Some(true));
-    is_true.then_some(content)
-}
-
-fn read(path: &Path) -> Option<(LockFile, Holding)> {
-    let file = File::open(path).ok()?;
-    let mut text = String::new();
-    (&file).take(MAX_LOCK).read_to_string(&mut text).ok()?;
-    let content: LockFile = serde_json::from_str(&text).ok()?;
-    // Only a living process is worth probing: a probe could get into a starting daemon's way.
-    if kill(Pid::from_raw(content.pid), None) == Err(Errno::ESRCH) {
-        return Some((content, Holding::Free));
-    }
-    // Shared: two who look at the same time would each be taken for the holder. Let go of at once.
-    match Flock::lock(file, FlockArg::LockSharedNonblock) {
-        Err((_file, Errno::EWOULDBLOCK)) => Some((content, Holding::Held)),
-        Ok(_) | Err(_) => Some((content, Holding::Free)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::places::System;
+    use agentd_base::clock::boot_ms;
+    use nix::fcntl::{Flock, FlockArg};
+    use std::fs::File;
     use std::os::unix::net::UnixListener;
 
     fn environment(state: &Path) -> Environment {

@@ -299,6 +299,9 @@ async fn reach(
         };
         // A daemon has the lock before it listens.
         let starting = endpoint.lock().is_coming() || endpoint.lock() == Lock::Running;
+        if let Err(hangs) = endpoint.disk_answers() {
+            return Err(Some(Unwell::Client(hangs)));
+        }
         match failed {
             Some(ref failed) if !matches!(failed.fact, Fact::BacklogFull) => {
                 let may_come = matches!(failed.fact, Fact::NoSocket | Fact::Refused) && starting;

@@ -11,6 +11,7 @@ pub mod call;
 pub mod client;
 pub mod connection;
 pub mod copies;
+mod daemon_lock;
 pub mod endpoint;
 pub mod events;
 pub mod fallback;

@@ -34,7 +34,7 @@ pub use show::{Shown, seen_json};
 pub use warnings::Warning;
 
 use agentd_base::settings;
-use agentd_base::trusted::{self, Untrusted};
+use agentd_base::trusted::{self, Untrusted, typed};
 use agentd_core::agent::{Found, Warm};
 use agentd_protocol::nearest::nearest;
 
@@ -228,7 +228,7 @@ pub enum ConfigError {
         hint: Option<String>,
     },
     /// Others can read the secrets.
-    #[error("`{}` has mode {mode:04o}, expected 0600, as it holds secrets; hint: chmod 600 it", file.display())]
+    #[error("`{}` has mode {mode:04o}, expected 0600, as it holds secrets; hint: chmod 600 {}", file.display(), typed(file))]
     Readable {
         /// Which file.
         file: PathBuf,

@@ -279,6 +279,24 @@ fn agents_changes_count_for_a_running_daemon() {
     assert_eq!(sent.stdout.trim(), "said by cat", "{sent:?}");
 }
 
+#[test]
+fn agents_are_looked_for_as_the_daemon_does() {
+    let place = Place::new(&Daemon::config(""));
+    let bin = place.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink("/bin/cat", bin.join("own-tool")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let daemon = place.start_with(&[("PATH", &path)]);
+    // It is on the daemon's PATH, and not on this one.
+    let added = daemon.agentctl(&["agents", "add", "x", "--kind", "exec", "--", "own-tool"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    assert!(!added.stderr.contains("can't be used"), "{added:?}");
+    let default = daemon.agentctl(&["agents", "default", "x"]);
+    assert_eq!(default.code, Some(0), "{default:?}");
+    assert!(!default.stderr.contains("can't be used"), "{default:?}");
+    assert_eq!(daemon.agentctl(&["send", "hi"]).stdout, "hi\n");
+}
+
 /// Arguments in the middle of an expression.
 trait Words {
     fn arg_words(self, words: &[&str]) -> Self;

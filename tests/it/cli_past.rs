@@ -161,6 +161,30 @@ fn sessions_are_closed_together_or_for_idleness() {
 }
 
 #[test]
+fn sessions_stay_when_the_clock_jumped() {
+    let daemon = Daemon::start();
+    sent(&daemon, &["--session", "a", "chaos:say x"]);
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _) = daemon.left();
+    // As if the wall clock had been set forward by a month since, in the same boot.
+    let store = Connection::open(place.path("state/agentd.db")).unwrap();
+    let back = "UPDATE jobs SET expires_at = expires_at - 2592000000,
+                    accepted_at = accepted_at - 2592000000;
+                UPDATE sessions SET created_at = created_at - 2592000000,
+                    active_at = active_at - 2592000000;";
+    store.execute_batch(back).unwrap();
+    drop(store);
+    let daemon = place.start();
+    let listed = daemon.ask(r#"{"type":"session.list"}"#);
+    let idle = listed[0]["sessions"][0]["idle_s"].as_u64().unwrap();
+    assert!(idle < 3600, "{listed:?}");
+    let old = daemon.ask(r#"{"type":"session.list","idle_for":86400}"#);
+    assert_eq!(old[0]["sessions"], json!([]));
+    let none = daemon.agentctl(&["sessions", "close", "--idle", "1d"]);
+    assert_eq!(said(&none), "no session is that idle\n");
+}
+
+#[test]
 fn session_renamed_goes_on_with_its_memory() {
     let kept = tempfile::tempdir().unwrap();
     let worker = chaos_worker();

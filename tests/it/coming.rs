@@ -4,9 +4,10 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, wait_for};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, kill, wait_for};
 
 /// What the lock says.
 fn state(place: &Place) -> String {
@@ -95,4 +96,31 @@ fn starting_is_over_with_a_failed_daemon() {
     holding.execute_batch("ROLLBACK").unwrap();
     drop(holding);
     assert_eq!(served_by(sending(&place)), "oneshot");
+}
+
+#[test]
+fn starting_daemon_is_told_to_who_waits() {
+    let place = Place::new(&Daemon::config(""));
+    let holding = place.held_store();
+    let daemon = place.start();
+    assert_eq!(state(&daemon.place), "starting");
+    // It gives up by itself when the store stays locked for long.
+    kill(daemon.pid(), Signal::SIGSTOP);
+    let begun = Instant::now();
+    let sent = daemon.agentctl(&["send", "hi", "--wait", "6s"]);
+    let took = begun.elapsed();
+    assert_eq!(sent.code, Some(69), "{sent:?}");
+    assert!(took < Duration::from_secs(9), "{took:?}");
+    let waits = format!("waiting for the daemon (pid {})", daemon.pid());
+    assert!(sent.stderr.contains(&waits), "{sent:?}");
+    assert!(sent.stderr.contains("no longer waiting"), "{sent:?}");
+    assert!(sent.stderr.contains("nothing was run"), "{sent:?}");
+    holding.execute_batch("ROLLBACK").unwrap();
+    drop(holding);
+    kill(daemon.pid(), Signal::SIGCONT);
+    daemon.until("it serves", |status| {
+        (status["state"] == "ready").then_some(())
+    });
+    let jobs = daemon.agentctl(&["jobs", "--json"]).stdout;
+    assert!(!jobs.contains("\"job\""), "nothing was run: {jobs}");
 }

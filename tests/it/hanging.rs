@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::fuse::{ACCESS, ANYTHING, FileSystem, OPEN, alone, mount};
-use crate::support::{AGENTCTL, AGENTD, Daemon, Place, kill, lines, skipped, wait_for};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, kill, lines, skipped, wait_for};
 
 /// Runs a test in a namespace for its mounts, or says that it is skipped.
 fn with_mounts_of_its_own(test: impl FnOnce() + Send + 'static) {
@@ -257,7 +257,7 @@ fn hung_directory_of_a_shell_stops_no_command() {
             let mut command: Command = daemon.place.command("/bin/sh");
             command.args(["-c", &script, AGENTCTL]).args(args);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = crate::support::Reaped(command.spawn().unwrap());
+            let mut child = Reaped(command.spawn().unwrap());
             let said = lines(child.0.stdout.take().unwrap());
             let first = said.recv_timeout(crate::support::DEADLINE).unwrap();
             assert_eq!(first, "in");
@@ -355,4 +355,98 @@ fn send_says_soon_that_the_disk_hangs() {
     assert_eq!((again.code, &*again.stdout), (Some(0), "hi\n"), "{again:?}");
     let jobs = daemon.agentctl(&["jobs", "--json"]).stdout;
     assert_eq!(jobs.matches("\"job\":").count(), 1, "it ran once: {jobs}");
+}
+
+#[test]
+fn state_on_a_disk_that_hangs_is_told() {
+    with_mounts_of_its_own(|| {
+        let Some(files) = FileSystem::new() else {
+            return skipped("FUSE: `/dev/fuse`");
+        };
+        let place = Place::new(&Daemon::config(""));
+        let state = files.path("state");
+        files.ignore(ANYTHING);
+        let says = |program: &str, words: &[&str], what: &str| {
+            let mut command = place.command(program);
+            command.args(words).env("AGENTD_STATE_DIR", &state);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped());
+            let mut asked = Reaped(command.spawn().unwrap());
+            let said = lines(asked.0.stderr.take().unwrap());
+            wait_for(what, || {
+                said.try_iter()
+                    .any(|line| line.contains(what))
+                    .then_some(())
+            });
+            asked
+        };
+        let _daemon = says(AGENTD, &[], "still starting after 10 s");
+        let asked = [
+            &["send", "hi"] as &[&str],
+            &["send", "hi", "--wait", "3s"],
+            &["status"],
+            &["jobs"],
+            &["sessions"],
+            &["stop"],
+        ]
+        .map(|words| {
+            let begun = std::time::Instant::now();
+            let asked = says(AGENTCTL, words, "its disk hangs");
+            assert!(
+                begun.elapsed() < std::time::Duration::from_secs(10),
+                "{words:?}"
+            );
+            asked
+        });
+        // The kernel keeps a process as long as one of its threads waits for such a disk.
+        drop(files);
+        for mut asked in asked {
+            let ended = wait_for("it leaves", || asked.0.try_wait().unwrap());
+            assert_eq!(ended.code(), Some(69));
+        }
+    });
+}
+
+#[test]
+fn changes_say_soon_that_the_disk_hangs() {
+    let place = Place::new(&Daemon::config(""));
+    let daemon = place.start_with(&[("AGENTD_FAILPOINT", "store-hangs")]);
+    let mut running = daemon.connect();
+    running.send(r#"{"type":"send","agent":"chaos","session":"busy","text":"chaos:hang"}"#);
+    running.until("accepted");
+    let idle = daemon.agentctl(&[
+        "send",
+        "--agent",
+        "chaos",
+        "--session",
+        "idle",
+        "chaos:say a",
+    ]);
+    assert_eq!(idle.code, Some(0), "{idle:?}");
+    let hangs = daemon.path("state/agentd.hangs");
+    std::fs::write(&hangs, "").unwrap();
+    let asked = [
+        &["sessions", "new", "new", "--agent", "chaos"] as &[&str],
+        &["sessions", "close", "idle"],
+        &["abort", "busy"],
+    ];
+    std::thread::scope(|scope| {
+        for words in asked {
+            let place = &daemon.place;
+            scope.spawn(move || {
+                let begun = std::time::Instant::now();
+                let said = place.agentctl(words);
+                let took = begun.elapsed();
+                assert_eq!(said.code, Some(75), "{words:?} {said:?}");
+                assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+                assert!(
+                    said.stderr.contains("its disk may hang"),
+                    "{words:?} {said:?}"
+                );
+            });
+        }
+    });
+    std::fs::remove_file(&hangs).unwrap();
 }

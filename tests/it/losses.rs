@@ -172,6 +172,8 @@ fn backup_planned_says_how_often_at_least() {
     assert!(made.stdout.contains("state/backups/agentd-"), "{made:?}");
     let ended = daemon.agentctl(&["backup", "--every", "never"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
+    let left = std::fs::read_dir(daemon.path("state/backups")).unwrap();
+    assert_eq!(left.count(), 1, "the end makes one more: {ended:?}");
 }
 
 /// Puts zeros over the middle of what a job was asked, while nobody serves.

@@ -45,6 +45,17 @@ impl fmt::Display for Untrusted {
 
 impl std::error::Error for Untrusted {}
 
+/// A path as it can be typed into a shell.
+#[must_use]
+pub fn typed(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/-+,:@%".contains(c);
+    match path.chars().all(plain) && !path.is_empty() {
+        true => path.into_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
+
 /// What is wrong with a file or directory, and the command that mends it.
 struct Fault {
     path: PathBuf,
@@ -164,7 +175,7 @@ impl Looker {
         Err(Fault {
             path: path.to_owned(),
             what: format!("it belongs to user {owner}, who could change it"),
-            hint: format!("sudo chown -h {} {}", self.uid, path.display()),
+            hint: format!("sudo chown -h {} {}", self.uid, typed(path)),
         })
     }
 
@@ -179,7 +190,7 @@ impl Looker {
         Err(Fault {
             path: path.to_owned(),
             what: format!("its mode is {mode:04o}: others could change it"),
-            hint: format!("chmod go-w {}", path.display()),
+            hint: format!("chmod go-w {}", typed(path)),
         })
     }
 
@@ -227,6 +238,18 @@ mod tests {
         }
         mode(&file, 0o644);
         (dir, file)
+    }
+
+    #[test]
+    fn trusted_hints_can_be_typed_into_shells() {
+        for (path, shown) in [
+            ("/h/.config/agentd/env", "/h/.config/agentd/env"),
+            ("/h/Application Support/env", "'/h/Application Support/env'"),
+            ("/it's", r"'/it'\''s'"),
+            ("~/env", "'~/env'"),
+        ] {
+            assert_eq!(typed(Path::new(path)), shown);
+        }
     }
 
     #[test]

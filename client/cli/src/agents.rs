@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use agentd_protocol::line::{Stop, TurnFacts};
@@ -20,7 +21,7 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, compose, control, output, render};
+use super::{ask, compose, connecting, control, output, process, render};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -50,7 +51,7 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
             let words = default_words(args);
             match changes {
                 true => change(&words, socket).await,
-                false => Ok(of_program("agents", &words)),
+                false => Ok(as_daemon(&words, socket)),
             }
         }
         Some(AgentsCommand::Restart(args)) => control::restart(args, socket).await,
@@ -140,7 +141,7 @@ fn add_words(args: AddAgentArgs, here: Option<&Path>) -> Vec<String> {
 }
 
 /// A program as somebody names it here: the daemon runs elsewhere. A bare name is looked for on
-/// `PATH`, as by a shell.
+/// the daemon's `PATH`.
 fn from_here(program: &str, here: Option<&Path>) -> String {
     if !program.contains('/') {
         return program.to_owned();
@@ -153,11 +154,33 @@ fn from_here(program: &str, here: Option<&Path>) -> String {
 
 /// Lets the daemon's own program change the configuration.
 async fn change(words: &[String], socket: Option<&Path>) -> io::Result<Exit> {
-    let exit = of_program("agents", words);
+    let exit = as_daemon(words, socket);
     if exit == Exit::Done {
         tell_running(socket).await;
     }
     Ok(exit)
+}
+
+/// What the program says of agents, with the environment of the daemon that runs: what is on its
+/// `PATH`, and which keys it has, is what counts.
+fn as_daemon(words: &[String], socket: Option<&Path>) -> Exit {
+    let mut command = Command::new(oneshot::program());
+    let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
+    if let Some(environment) = endpoint.holder().and_then(process::environment_of) {
+        let of_caller = std::env::vars_os().filter(|(name, _)| is_of_caller(name));
+        command.env_clear();
+        command.envs(process::variables(&environment));
+        command.envs(of_caller);
+    }
+    said_by(command.arg("agents").args(words))
+}
+
+/// Where files are, and how this terminal is written to, is the caller's to say.
+fn is_of_caller(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let begins = ["AGENTD_", "XDG_", "LC_"];
+    let is = ["HOME", "TERM", "LANG", "LANGUAGE", "NO_COLOR", "COLUMNS"];
+    begins.iter().any(|begin| name.starts_with(begin)) || is.contains(&&*name)
 }
 
 /// Says what a daemon that runs makes of a change of the configuration, where it says so. None is
@@ -198,14 +221,13 @@ fn not_in_force(status: &str) -> Option<String> {
 
 /// The exit code of `agentd COMMAND WORDS`, which says everything itself.
 pub(super) fn of_program<Word: AsRef<OsStr>>(command: &str, words: &[Word]) -> Exit {
-    let program = oneshot::program();
-    let status = std::process::Command::new(&program)
-        .arg(command)
-        .args(words)
-        .status();
-    match status {
+    said_by(Command::new(oneshot::program()).arg(command).args(words))
+}
+
+fn said_by(command: &mut Command) -> Exit {
+    match command.status() {
         Ok(status) => exit_of(status.code()),
-        Err(error) => tell_missing(&program, &error),
+        Err(error) => tell_missing(Path::new(command.get_program()), &error),
     }
 }
 
@@ -259,7 +281,7 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let send = key::completed(&send)?.into_owned();
     let begun = Instant::now();
     let mut view = Silent::default();
-    let outcome = match turn::connect(socket, Fallback::Allowed).await {
+    let outcome = match connecting::connect(socket, Fallback::Allowed).await {
         Ok(client) => turn::run(client, &send, &mut view, None).await?,
         Err(error) => turn::TurnOutcome::Failed(error, None),
     };

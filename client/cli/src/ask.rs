@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::args::PastArgs;
 use super::exit::{self, Exit};
-use super::{outcome, output, render, start_hint, turn, wording};
+use super::{connecting, outcome, output, render, start_hint, wording};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Server};
 use agentd_client::endpoint::LocalEndpoint;
@@ -59,6 +59,14 @@ pub(super) async fn past_attended(
     attended: Attended,
 ) -> Result<Client, Exit> {
     let there = socket.and_then(Target::of_socket);
+    if there.is_none() {
+        let endpoint = LocalEndpoint::find(socket, &Environment::of_process());
+        // Before anything that is stored is looked at.
+        let (_lock, disk) = (endpoint.lock(), endpoint.disk_answers());
+        if let Err(hangs) = disk {
+            return told(Err(hangs), socket, START_IT).await;
+        }
+    }
     // Elsewhere it is decided there, by the same rule.
     // One that is no store is left as it is: a run without a daemon would move it aside.
     let is_stored =
@@ -98,7 +106,7 @@ pub(super) async fn connected(
     fallback: Fallback,
     down: &str,
 ) -> Result<Client, Exit> {
-    told(turn::connect(socket, fallback).await, socket, down).await
+    told(connecting::connect(socket, fallback).await, socket, down).await
 }
 
 async fn told(

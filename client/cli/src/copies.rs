@@ -49,7 +49,11 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
     {
         output::note("it is on the same disk as the store; a copy elsewhere outlives that disk");
     }
+    let is_end = args.every.is_some_and(|every| every.is_zero());
     ask::print(copied, args.json, |copied| {
+        if is_end {
+            return "no copy is made by itself any more; those that were made stay\n".to_owned();
+        }
         let path = output::safe(&copied.path);
         format!("{path} ({})\n", render::size(copied.bytes))
     })

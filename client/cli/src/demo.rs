@@ -14,7 +14,7 @@ use super::args::{HowArgs, TurnArgs, WhoArgs};
 use super::exit::Exit;
 use super::outcome::{self, Again};
 use super::turn::{self, TurnOutcome, View};
-use super::{compose, output, render};
+use super::{compose, connecting, output, render};
 use agentd_client::fallback::Fallback;
 use agentd_client::wire::Received;
 
@@ -41,7 +41,7 @@ pub(super) async fn run(socket: Option<&Path>) -> io::Result<Exit> {
     let how = HowArgs::default();
     let send = compose::send_of(TEXT.to_owned(), &args, Mode::Queue, &how)?;
     let begun = Instant::now();
-    let (outcome, server) = match turn::connect(socket, Fallback::Allowed).await {
+    let (outcome, server) = match connecting::connect(socket, Fallback::Allowed).await {
         Ok(client) => {
             let server = client.hello.pid;
             (turn::run(client, &send, &mut Silent, None).await?, server)

@@ -123,10 +123,8 @@ async fn tell_held(client: &mut Client, jobs: &[JobId]) -> Result<(), RequestErr
     let mut pages = JobPages::new(held);
     while let Some(page) = pages.next(client).await? {
         for row in page.value.iter().filter(|row| jobs.contains(&row.job)) {
-            let (job, session) = (row.job, output::safe(&row.session));
-            output::note(&format!(
-                "{job} is held behind an interrupted turn: `agentctl sessions resume {session}` runs it, `agentctl abort {job}` ends it"
-            ));
+            let (job, how) = (row.job, render::of_held(row.job, &row.session));
+            output::note(&format!("{job} is held behind an interrupted turn: {how}"));
         }
     }
     Ok(())

@@ -60,6 +60,8 @@ fn is_served() -> bool {
     // Nobody connects to find out: that would be a service manager's sign to start one.
     let has_socket = std::fs::symlink_metadata(&endpoint.path).is_ok();
     endpoint.lock() != Lock::Free
+        // No daemon could start there.
+        || endpoint.disk_answers().is_err()
         || (has_socket && !endpoint.is_left())
         || service::is_there()
         || places::foreign_state(&environment).is_some()

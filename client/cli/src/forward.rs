@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::ForwardArgs;
 use super::exit::Exit;
-use super::{outcome, output, turn};
+use super::{connecting, outcome, output};
 use agentd_client::endpoint::{LocalEndpoint, MAX_SOCKET_PATH};
 use agentd_client::fallback::Fallback;
 use agentd_client::places::Environment;
@@ -199,7 +199,7 @@ async fn socket_of(target: &Target) -> Result<String, RemoteError> {
 
 /// Says where it is, and whether anybody is there now.
 async fn told(target: &Target, local: &Path) -> io::Result<()> {
-    if let Err(error) = turn::connect(Some(local), Fallback::Forbidden).await {
+    if let Err(error) = connecting::connect(Some(local), Fallback::Forbidden).await {
         output::note(&format!(
             "the daemon on `{target}` doesn't answer now, and may later: {error}"
         ));

@@ -21,6 +21,7 @@ mod complete;
 mod compose;
 mod config;
 mod config_check;
+mod connecting;
 mod control;
 mod copies;
 mod cut_off;
@@ -262,7 +263,7 @@ async fn stdio(args: StdioArgs, socket: Option<&Path>) -> io::Result<Exit> {
     } else {
         Fallback::Allowed
     };
-    let client = match turn::connect(socket, fallback).await {
+    let client = match connecting::connect(socket, fallback).await {
         Ok(client) => client,
         Err(error) => {
             outcome::tell_client_error(&error);

@@ -32,12 +32,18 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
         TurnOutcome::Left(StopSignal::Interrupt) => Exit::Interrupted,
         TurnOutcome::Left(StopSignal::Terminate) => Exit::Terminated,
         TurnOutcome::Waited(job) => {
-            let what = job.map_or_else(|| "the turn".to_owned(), |job| job.to_string());
-            output::note(&format!("no longer waiting; {what} goes on by itself"));
-            output::err(&match job {
-                Some(job) => answer_hint(&words(), *job),
-                None => again.hint(None),
-            });
+            let (what, hint) = match job {
+                Some(job) => (
+                    format!("{job} goes on by itself"),
+                    answer_hint(&words(), *job),
+                ),
+                None => (
+                    "whether the turn was accepted isn't known".to_owned(),
+                    again.hint(None),
+                ),
+            };
+            output::note(&format!("no longer waiting; {what}"));
+            output::err(&hint);
             Exit::Unknown
         }
         TurnOutcome::Unwritten(error, job) => unwritten(error, *job),

@@ -1,7 +1,25 @@
-//! Another process of this machine: does it live?
+//! Another process of this machine: does it live, and which variables was it started with?
 //!
 //! Owns that a number which somebody else has by now isn't taken for it, where the system tells. Must
 //! not know what process it is.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+/// The environment of another process of ours, where the system tells.
+pub(super) fn environment_of(pid: u32) -> Option<Vec<u8>> {
+    std::fs::read(format!("/proc/{pid}/environ")).ok()
+}
+
+/// What is in such an environment.
+pub(super) fn variables(environment: &[u8]) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    let pairs = environment.split(|byte| *byte == 0);
+    pairs.filter_map(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = (&pair[..equals], &pair[equals + 1..]);
+        (!name.is_empty()).then(|| (OsStr::from_bytes(name), OsStr::from_bytes(value)))
+    })
+}
 
 /// It is held on to: its number may be another process's later.
 #[cfg(target_os = "linux")]

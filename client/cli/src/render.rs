@@ -10,9 +10,9 @@ mod status;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use agentd_protocol::Line;
 use agentd_protocol::line::Level;
 use agentd_protocol::spoken::span as said;
+use agentd_protocol::{JobId, Line};
 
 use serde_json::Value;
 
@@ -107,6 +107,13 @@ pub fn side_note(line: &Line) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// What to do about a job that is held, which is waited for in vain until somebody releases it.
+#[must_use]
+pub fn of_held(job: JobId, session: &str) -> String {
+    let session = safe(session);
+    format!("`agentctl sessions resume {session}` runs it, `agentctl abort {job}` ends it")
 }
 
 /// The first line of a text, shortened and safe.

@@ -11,6 +11,7 @@ use agentd_protocol::Line;
 use agentd_protocol::request::{Mode, OnQuestion, Send};
 use agentd_protocol::rows::SessionPhase;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::args::{AgentArgs, HowArgs, ModeArg, SendArgs, ShownArgs};
 use super::exit::Exit;
@@ -19,7 +20,9 @@ use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
 use super::turn_text::{Shown, TurnText};
-use super::{ask, choose, compose, config_check, first_use, last, output, render};
+use super::{
+    ask, choose, compose, config_check, connecting, first_use, last, output, render,
+};
 use agentd_client::client::{Attended, Client, ClientError, START_IT, Server};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
@@ -113,10 +116,25 @@ impl OwnTurn<'_> {
         view: impl Fn(&Send) -> V,
     ) -> io::Result<Exit> {
         first_use::daemon(self.socket).await?;
+        let until = self.wait.map(|wait| Instant::now() + wait);
         let asks = asker.is_some();
         let outcome = loop {
-            let connected = turn::connect_as(self.socket, self.fallback, attended(asker.as_ref()));
-            let outcome = match connected.await {
+            let connected =
+                connecting::connect_as(self.socket, self.fallback, attended(asker.as_ref()));
+            let connected = match until {
+                None => connected.await,
+                Some(until) => match tokio::time::timeout_at(until, connected).await {
+                    Ok(connected) => connected,
+                    Err(_late) => {
+                        output::error(
+                            "no longer waiting: nobody was there in time to take the turn",
+                            Some("nothing was run; `agentctl status` says how the daemon is"),
+                        );
+                        return Ok(Exit::Unreachable);
+                    }
+                },
+            };
+            let outcome = match connected {
                 Ok(mut client) => {
                     tell_older_config(&mut client).await;
                     tell_begins_anew(&mut client, &send).await;
@@ -126,8 +144,8 @@ impl OwnTurn<'_> {
                         client.close().await;
                         return Ok(exit);
                     }
-                    turn::run_within(client, &send, &mut view(&send), asker.take(), self.wait)
-                        .await?
+                    let left = until.map(|until| until.duration_since(Instant::now()));
+                    turn::run_within(client, &send, &mut view(&send), asker.take(), left).await?
                 }
                 // Who wants no run without a daemon needs one.
                 Err(error @ ClientError::Unreachable { .. })

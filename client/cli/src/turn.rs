@@ -4,7 +4,6 @@
 //! outcome (`outcome`).
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::line::{StatusAnswer, Stop};
@@ -13,15 +12,15 @@ use agentd_protocol::rows::JobRow;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use super::connecting::tell_fallback;
 use super::stop_signal::{StopSignal, StopSignals};
 use super::terminal::Asker;
 use super::waiting::Waiting;
 use super::{output, typed, whole};
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
-use agentd_client::client::{Attended, Client, ClientError, Options, Server};
+use agentd_client::client::{Client, ClientError, Server};
 use agentd_client::connection::LostError;
-use agentd_client::fallback::{Fallback, Lock};
-use agentd_client::oneshot::Asks;
+use agentd_client::fallback::Lock;
 use agentd_client::wire::Received;
 
 /// A turn that answers faster than this shows no spinner.
@@ -76,7 +75,7 @@ pub(super) enum TurnOutcome {
     Final(Box<Received>, Interrupted),
     /// We left by a signal; the turn goes on, or may still be ending.
     Left(StopSignal),
-    /// It goes on, and nobody waits for it any longer; its number is, once it was accepted.
+    /// Nobody waits for it any longer. Once it was accepted it goes on, and has a number.
     Waited(Option<JobId>),
     /// Nobody could take it, or its end isn't known; its number is, once it was accepted.
     Failed(ClientError, Option<AcceptedTurn>),
@@ -107,46 +106,6 @@ pub(super) enum Interrupted {
     Yes,
     /// No.
     No,
-}
-
-/// Connects, or runs a one-shot, and says so once.
-pub(super) async fn connect(
-    socket: Option<&Path>,
-    fallback: Fallback,
-) -> Result<Client, ClientError> {
-    connect_as(socket, fallback, Attended::No).await
-}
-
-/// The same for somebody who answers questions, or for nobody.
-pub(super) async fn connect_as(
-    socket: Option<&Path>,
-    fallback: Fallback,
-    attended: Attended,
-) -> Result<Client, ClientError> {
-    let options = Options {
-        socket: socket.map(Path::to_owned),
-        fallback,
-        name: "agentctl".to_owned(),
-        attended,
-        asks: Asks::Anything,
-    };
-    let client = Client::connect_or_oneshot(options).await?;
-    tell_fallback(&client);
-    Ok(client)
-}
-
-fn tell_fallback(client: &Client) {
-    if let Some(reason) = client.fallback_reason() {
-        output::note(&format!("{}; running once without it", reason.sentence()));
-    }
-    if let Server::Remote(remote) = client.server()
-        && client.is_alone()
-    {
-        let target = remote.target();
-        output::note(&format!(
-            "no daemon serves on `{target}`; running once without it"
-        ));
-    }
 }
 
 /// Sends one turn and shows its lines until its end. Its questions go to whoever asks here. A
@@ -232,6 +191,16 @@ async fn shown(
     Ok(outcome)
 }
 
+/// What came first.
+enum FirstLine {
+    /// A line, and the number of what it answers.
+    Line(u64, Box<Received>),
+    /// Nothing: we left by a signal.
+    Left(StopSignal),
+    /// Nothing in the time that it is waited for.
+    Waited,
+}
+
 /// Comes when nobody waits any longer.
 async fn over(until: Option<Instant>) {
     match until {
@@ -249,7 +218,7 @@ struct Running<'a, V> {
     stops: StopSignals,
     abort: Interrupted,
     begun: Instant,
-    /// Then it goes on without us, once it is accepted.
+    /// Then it goes on without us.
     until: Option<Instant>,
     ticks: Interval,
     heard: Heard,
@@ -265,8 +234,9 @@ impl<V: View> Running<'_, V> {
         loop {
             let alone_before = self.client.is_alone();
             let (id, first) = match self.first(lost).await {
-                Ok(Ok(first)) => first,
-                Ok(Err(signal)) => return Ok(TurnOutcome::Left(signal)),
+                Ok(FirstLine::Line(id, first)) => (id, *first),
+                Ok(FirstLine::Left(signal)) => return Ok(TurnOutcome::Left(signal)),
+                Ok(FirstLine::Waited) => return Ok(TurnOutcome::Waited(self.job)),
                 Err(error) => return Ok(TurnOutcome::Failed(error, self.accepted())),
             };
             // A daemon that was stopping may have been followed by a run without one, and whoever
@@ -292,11 +262,8 @@ impl<V: View> Running<'_, V> {
         }
     }
 
-    /// The send's first line, or the signal by which we leave. After a loss it is asked for again.
-    async fn first(
-        &mut self,
-        lost: Option<LostError>,
-    ) -> Result<Result<(u64, Received), StopSignal>, ClientError> {
+    /// The send's first line. After a loss it is asked for again.
+    async fn first(&mut self, lost: Option<LostError>) -> Result<FirstLine, ClientError> {
         let goes_on = self.goes_on_without_us();
         let (client, asked) = (&mut self.client, self.asked);
         let sending = async {
@@ -309,10 +276,13 @@ impl<V: View> Running<'_, V> {
         tokio::pin!(sending);
         loop {
             tokio::select! {
-                first = &mut sending => return first.map(Ok),
+                first = &mut sending => {
+                    return first.map(|(id, line)| FirstLine::Line(id, Box::new(line)));
+                }
+                () = over(self.until) => return Ok(FirstLine::Waited),
                 signal = self.stops.next() => {
                     if leaves(signal, goes_on, asked, &mut self.abort) {
-                        return Ok(Err(signal));
+                        return Ok(FirstLine::Left(signal));
                     }
                     self.view.cancelling();
                 }

@@ -54,6 +54,8 @@ pub(super) struct TurnText {
     begun: Instant,
     /// Was it told in the row below the answer?
     says_cancelled: bool,
+    /// Its number, and its session.
+    accepted: Option<(JobId, String)>,
 }
 
 impl TurnText {
@@ -83,6 +85,7 @@ impl TurnText {
             shown,
             begun: Instant::now(),
             says_cancelled: false,
+            accepted: None,
         }
     }
 
@@ -153,6 +156,17 @@ impl TurnText {
         }
     }
 
+    /// What somebody can do about a turn that is held.
+    fn about_held(&mut self, line: &Line) {
+        if let Line::Note { code, .. } = line
+            && code == "held"
+            && let Some((job, session)) = &self.accepted
+        {
+            let hint = render::of_held(*job, session);
+            self.note(&hint);
+        }
+    }
+
     /// What somebody can do about a question that isn't asked here.
     fn about_questions(&mut self, line: &Line) {
         match line {
@@ -183,6 +197,7 @@ impl View for TurnText {
         self.activity.line(line);
         if let Line::Accepted(accepted) = line {
             self.agent.clone_from(&accepted.agent);
+            self.accepted = Some((accepted.job, accepted.session.clone()));
             if accepted.replayed {
                 let job = accepted.job;
                 self.note(&format!(
@@ -193,6 +208,7 @@ impl View for TurnText {
         if let Some(text) = render::side_note(line) {
             self.note(&text);
         }
+        self.about_held(line);
         self.about_questions(line);
         match line {
             Line::Running { attempt, .. } if *attempt > 1 => {

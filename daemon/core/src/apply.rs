@@ -89,6 +89,7 @@ impl State {
         // Those whose end was decided earlier go before turns start: they may be what a session
         // waits for.
         let ended = self.go_on_ending();
+        self.go_on_behind_pins();
         // A store that is behind gets no more work; its next answer lets it go on.
         if (may_start || rang || ended) && !self.outbox.store_is_behind() {
             self.schedule();

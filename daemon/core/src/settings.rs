@@ -35,6 +35,8 @@ pub struct Settings {
     pub before: Option<LeftFacts>,
     /// Runs without a daemon that the store has seen when it was opened.
     pub fallbacks: u64,
+    /// How far the wall clock was ahead of the boot's at least, by what the store has of this boot.
+    pub wall_ahead: Option<i64>,
     /// Is this the daemon, or a run without one?
     pub served: Served,
     /// Does its socket outlive it?

@@ -288,19 +288,10 @@ pub struct NewJob {
     pub parent: Option<JobId>,
     /// The *running* mark, when an idle worker was there at once.
     pub running: Option<(WorkerId, Generation)>,
-    /// Set where it changes what its session's turns are pinned to.
-    pub repins: Option<Box<Repins>>,
+    /// What its session's turns are pinned to from this one on, where that is something else.
+    pub repins: Option<Box<Pins>>,
     /// Wall clock of the acceptance, milliseconds since 1970.
     pub at: i64,
-}
-
-/// Other pins for the turns of a session, from a send of it on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Repins {
-    /// Those before: they count again when the send isn't accepted.
-    pub from: Pins,
-    /// Those from now on.
-    pub to: Pins,
 }
 
 /// Text or thinking.

@@ -446,6 +446,12 @@ impl Reader<'_> {
     }
 
     fn days(&self, value: &Value<'_>) -> Result<u32, ConfigError> {
+        if integer(value) == Some(0) {
+            let what = "`retention.days` is 0, which would delete each result as soon as it is there: \
+                        expected 1 to 36500";
+            let hint = "1 keeps them a day, 36500 a hundred years; left out, it is 30";
+            return Err(self.wrong(value.span().start, what.to_owned(), Some(hint.to_owned())));
+        }
         integer(value)
             .filter(|days| (1..=MOST_DAYS).contains(days))
             .and_then(|days| u32::try_from(days).ok())

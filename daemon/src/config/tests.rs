@@ -326,6 +326,11 @@ fn retention_is_read_shown_and_checked() {
         ),
         (
             "[retention]\ndays = 0",
+            "`retention.days` is 0, which would delete each result as soon as it is there: expected 1 to \
+             36500; hint: 1 keeps them a day, 36500 a hundred years",
+        ),
+        (
+            "[retention]\ndays = 36501",
             "`retention.days` is a value of type integer, expected a whole number from 1 to 36500",
         ),
         (

@@ -182,6 +182,14 @@ impl Lock {
     }
 }
 
+impl Drop for Lock {
+    /// A child that is between fork and exec has the file, too, and would keep the lock.
+    fn drop(&mut self) {
+        // Then it goes with the last of them.
+        let _closed = self.file.unlock();
+    }
+}
+
 /// The daemon that was to follow doesn't come up: from now on nobody waits for it. A lock that is
 /// held, or says nothing of the kind, stays as it is.
 pub fn none_follows(path: &Path) {
@@ -293,6 +301,8 @@ mod tests {
         file.set_len(900 << 30).unwrap();
         file.lock().unwrap();
         assert_eq!(holder(&path), None, "it says nothing");
+        // A child of another test may have it, too.
+        file.unlock().unwrap();
         drop(file);
         let lock = Lock::take(&path, Path::new("/a")).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), MOST);
@@ -300,6 +310,20 @@ mod tests {
         drop(lock);
         let _next = Lock::take(&path, Path::new("/b")).unwrap();
         assert_eq!(holder(&path).unwrap().socket, Path::new("/b"));
+    }
+
+    #[test]
+    fn lock_is_free_whatever_children_have_it() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("daemon.lock");
+        let lock = Lock::take(&path, Path::new("/a")).unwrap();
+        // What one has that was forked a moment ago.
+        let inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        let next = Lock::take(&path, Path::new("/b")).unwrap();
+        drop(inherited);
+        assert!(Lock::take(&path, Path::new("/c")).is_err(), "it is held");
+        drop(next);
     }
 
     #[test]

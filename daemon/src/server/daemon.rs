@@ -28,7 +28,7 @@ use crate::server::live::{LiveConfig, Loader};
 use crate::server::owner::Arrival;
 use crate::server::peer;
 use crate::server::runtime::{Runtime, RuntimeError, StartOptions};
-use crate::server::{dead_instances, facts, heartbeat};
+use crate::server::{dead_instances, facts, heartbeat, slow_start};
 use crate::store::StoreError;
 
 /// The socket file and the alias are looked at this often: `/tmp` is tidied by others.
@@ -148,6 +148,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     let inherited = Inherited::take(&socket)?;
     let socket = inherited.as_ref().map_or(socket, Inherited::path);
     paths::check_socket_length(&socket, here())?;
+    let starting = slow_start::watch(&state);
     paths::private_dir(&state)?;
     // Before the log's file, which two would rotate away from each other, and before the store.
     let mut lock = take(&state.join(LOCK), &socket)?;
@@ -180,6 +181,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         None => Listening::open(&socket, own_directory)?,
     };
     let runtime = Runtime::start(options)?;
+    drop(starting);
     let stop = CancellationToken::new();
     listen_for_signals(&runtime, hangups)?;
     let (replace, replacements) = mpsc::channel(1);

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use agentd_base::trusted::typed;
 use agentd_protocol::doctor::Finding;
 use nix::unistd::{AccessFlags, access};
 
@@ -191,13 +192,17 @@ fn open_file(file: &Path, found: &fs::Metadata, fix: bool) -> Finding {
         let private = fs::Permissions::from_mode(0o600);
         return match fs::set_permissions(file, private) {
             Ok(()) => Finding::fixed("files", format!("`{shown}` had mode {mode:04o}, now 0600")),
-            Err(error) => Finding::problem("files", format!("{what}: {error}"), "chmod it"),
+            Err(error) => Finding::problem(
+                "files",
+                format!("{what}: {error}"),
+                format!("`chmod 600 {}`", typed(file)),
+            ),
         };
     }
     Finding::problem(
         "files",
         what,
-        format!("`agentctl doctor --fix`, or `chmod 600 {shown}`"),
+        format!("`agentctl doctor --fix`, or `chmod 600 {}`", typed(file)),
     )
 }
 

@@ -21,5 +21,6 @@ pub mod plain_send;
 pub mod predecessors;
 pub mod restore;
 pub mod runtime;
+mod slow_start;
 mod stdio;
 mod to_store;

@@ -497,6 +497,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         last_seq: opened.last_seq,
         ended_jobs: opened.ended_jobs,
         fallbacks: opened.fallbacks,
+        wall_ahead: opened.wall_ahead,
         losses: opened.losses.clone(),
         before: left_before(options, opened),
         served: options.served.clone(),

@@ -16,12 +16,19 @@ use super::{Alive, Liveness, Opener, Role, takeover};
 const FALLBACKS: &str =
     "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'fallbacks'), 0)";
 
+/// How far the wall clock was ahead of this boot's, at the least of the last jobs: where it was set
+/// forward, those before that tell.
+const WALL_AHEAD: &str = "SELECT min(expires_at - expires_boot)
+    FROM (SELECT boot, expires_at, expires_boot FROM jobs ORDER BY job DESC LIMIT 256)
+    WHERE boot = ?1";
+
 /// What the store holds when it is opened.
 pub(super) struct Begun {
     pub(super) epoch: String,
     pub(super) last_seq: u64,
     pub(super) ended_jobs: u64,
     pub(super) fallbacks: u64,
+    pub(super) wall_ahead: Option<i64>,
     pub(super) orphans: Vec<Recovered>,
     pub(super) living: BTreeSet<String>,
     pub(super) to_deliver: bool,
@@ -44,11 +51,12 @@ pub(super) fn begin(
         ..
     } = opener;
     let (mut orphans, mut living) = (Vec::new(), BTreeSet::new());
-    let (mut ended_jobs, mut fallbacks) = (0, 0);
+    let (mut ended_jobs, mut fallbacks, mut wall_ahead) = (0, 0, None);
     if role == Role::Daemon {
         let ended = "SELECT count(*) FROM jobs WHERE final_seq IS NOT NULL";
         ended_jobs = super::columns::nat(conn.query_row(ended, [], |row| row.get(0))?);
         fallbacks = super::columns::nat(conn.query_row(FALLBACKS, [], |row| row.get(0))?);
+        wall_ahead = conn.query_row(WALL_AHEAD, [boot], |row| row.get(0))?;
     }
     if role == Role::Daemon && takeover::anything(conn)? {
         let is_dead = |name: &str| name != instance && alive(name) == Liveness::Dead;
@@ -80,6 +88,7 @@ pub(super) fn begin(
         last_seq,
         ended_jobs,
         fallbacks,
+        wall_ahead,
         orphans,
         living,
     })

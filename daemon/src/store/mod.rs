@@ -283,6 +283,9 @@ pub struct Opened {
     pub ended_jobs: u64,
     /// Jobs that one-shots accepted. Not counted for a one-shot.
     pub fallbacks: u64,
+    /// How far the wall clock was ahead of the clock of this boot, at the least of its last jobs. Not
+    /// looked up for a one-shot.
+    pub wall_ahead: Option<i64>,
     /// What dead instances left, ours from now on. Nothing for a one-shot.
     pub orphans: Vec<Recovered>,
     /// Who had something open then, and lived. Nobody for a one-shot.
@@ -493,6 +496,7 @@ fn open_with(
         last_seq: begun.last_seq,
         ended_jobs: begun.ended_jobs,
         fallbacks: begun.fallbacks,
+        wall_ahead: begun.wall_ahead,
         orphans: begun.orphans,
         living: begun.living,
         loss,

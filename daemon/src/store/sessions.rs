@@ -270,8 +270,7 @@ impl Writing<'_> {
 
     /// What its later turns are pinned to, if this one changes it.
     pub(super) fn pin(&self, session: i64, new: &NewJob) -> rusqlite::Result<()> {
-        if let Some(repins) = &new.repins {
-            let pins = &repins.to;
+        if let Some(pins) = &new.repins {
             self.conn
                 .prepare_cached(
                     "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4 WHERE id = ?1",

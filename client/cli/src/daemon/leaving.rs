@@ -39,7 +39,8 @@ impl Absent {
             (Lock::Free, None) => {
                 let is_left = endpoint.is_left();
                 let nothing = std::fs::symlink_metadata(&endpoint.path).is_err();
-                (is_left || nothing).then_some(Self::Gone)
+                let is_known = endpoint.disk_answers().is_ok();
+                (is_known && (is_left || nothing)).then_some(Self::Gone)
             }
             (Lock::Stopping, Some(pid)) => Some(Self::Leaving(Leaving {
                 pid,

@@ -2,7 +2,7 @@
 //!
 //! Each is a function from what was seen to findings. Must not know their order.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
@@ -18,7 +18,8 @@ use tokio::time::timeout;
 
 use super::HostState;
 use super::service::Manager;
-use crate::{output, status};
+use crate::process::environment_of;
+use crate::{output, process, status};
 use agentd_client::client::{Attended, Client, ClientError, Options};
 use agentd_client::fallback::Fallback;
 use agentd_client::health::Unwell;
@@ -206,7 +207,7 @@ pub(super) fn service_path(seen: &HostState<'_>) -> Option<OsString> {
         .as_ref()
         .ok()
         .map(|healthy| healthy.answer.daemon.pid);
-    let of_daemon = running.and_then(|pid| variable_of(pid, b"PATH="));
+    let of_daemon = running.and_then(|pid| variable_of(pid, "PATH"));
     let of_manager = || match seen.manager {
         Manager::There(unit) if unit.is_installed() => unit.path(),
         _ => None,
@@ -243,17 +244,10 @@ fn names(environment: &[u8]) -> Vec<String> {
     names.filter(is_plain).collect()
 }
 
-/// Of another process of ours, where the system tells.
-fn environment_of(pid: u32) -> Option<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/environ")).ok()
-}
-
-fn variable_of(pid: u32, name: &[u8]) -> Option<OsString> {
-    use std::os::unix::ffi::OsStringExt as _;
-    environment_of(pid)?
-        .split(|byte| *byte == 0)
-        .find_map(|pair| pair.strip_prefix(name))
-        .map(|value| OsString::from_vec(value.to_vec()))
+fn variable_of(pid: u32, name: &str) -> Option<OsString> {
+    let environment = environment_of(pid)?;
+    let mut variables = process::variables(&environment);
+    variables.find_map(|(known, value)| (known == OsStr::new(name)).then(|| value.to_owned()))
 }
 
 /// What holds commands of the built-in agent here: its program runs one, and says.

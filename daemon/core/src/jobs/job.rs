@@ -17,7 +17,7 @@ use crate::jobs::said::{Message, Out, Said};
 use crate::limits::{ATTEMPTS, MESSAGES_BYTES, TEXT_FLUSH_BYTES, TEXT_REWRITTEN};
 use crate::rare::Rare;
 use crate::sessions::session::Session;
-use crate::store::{MessageText, NewJob, Position, Repins, SoFar, TextKind, Write};
+use crate::store::{MessageText, NewJob, Pins, Position, SoFar, TextKind, Write};
 use crate::terms::Terms;
 use crate::text::head_and_tail;
 use crate::worker::{Begins, Prompt};
@@ -96,6 +96,15 @@ pub(crate) struct Job {
     pub(crate) said: Rare<Said>,
     /// What it changed for the later turns of its session.
     pub(crate) repins: Option<Box<Repins>>,
+}
+
+/// Other pins for the turns of a session, from a job of it on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Repins {
+    /// Those before: they count again when the agent refuses what the job asks for.
+    pub(crate) from: Pins,
+    /// Those from now on.
+    pub(crate) to: Pins,
 }
 
 /// A connection that waits for its job's number.

@@ -108,13 +108,8 @@ pub(crate) enum Changed {
     },
     /// Its held turns wait like others.
     Resumed { session: String, jobs: Vec<JobId> },
-    /// Its turns get another model. A session that wasn't stored when that was asked may have been
-    /// refused since.
-    Model {
-        session: String,
-        pins: Pins,
-        stored: bool,
-    },
+    /// Its turns get another model.
+    Model { session: String, pins: Pins },
 }
 
 /// Which request sends a delivery.

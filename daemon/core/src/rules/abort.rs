@@ -141,7 +141,11 @@ impl State {
                  aborted: {trouble}"
             );
             let hint = "it will, as soon as it can; after a crash before that they may run";
-            self.refuse(conn, id, Rejected::new(Code::StoreFailed, error).hint(hint));
+            self.refuse(
+                conn,
+                id,
+                Rejected::new(Code::OutcomeUnknown, error).hint(hint),
+            );
         }
     }
 

@@ -24,8 +24,9 @@ use crate::rules::budget;
 use crate::rules::fanout::Happened;
 use crate::rules::pins::{from_now_on, in_force};
 use crate::rules::session_news::{changed, of_model};
+use crate::sessions::session::Repinning;
 use crate::state::State;
-use crate::store::{Due, NewJob, Position, Repins, Stored, Write, Written};
+use crate::store::{Due, NewJob, Position, Stored, Write, Written};
 use crate::terms::Terms;
 
 /// Where a new job comes from and goes to.
@@ -88,13 +89,19 @@ impl State {
         let session = found!(self.sessions.get_mut(placing.session))?;
         let agent = self.settings.agents.get(&session.agent)?;
         let mut send = Box::new(given);
-        let pins = in_force(&send, session, agent);
-        let from = (*session.pins).clone();
-        let to = from_now_on(&send, &from);
-        let repins = (from != to).then(|| Box::new(Repins { from, to }));
-        if let Some(repins) = &repins {
-            // Of those that are asked for before this one is stored, too.
-            session.pins = repins.to.clone().into();
+        // What is on its way is of the same dispatch: others wait for it. There a job has the pins of
+        // the one before it, as if it said them itself.
+        let before = session.repinning.and_then(|before| match before {
+            Repinning::Send(turn) => self.jobs.get(&turn)?.accept.as_ref()?.repins.as_deref(),
+            Repinning::SetModel => None,
+        });
+        let before = before.unwrap_or(&session.pins);
+        let pins = in_force(&send, before, agent);
+        let to = from_now_on(&send, before);
+        let same = to == *before && to == *session.pins;
+        let repins = (!same).then(|| Box::new(to));
+        if repins.is_some() {
+            session.repinning = Some(Repinning::Send(turn));
         }
         (send.provider, send.model, send.thinking) = (pins.provider, pins.model, pins.thinking);
         send.parent = placing.parent;
@@ -144,7 +151,6 @@ impl State {
         let (terms, bytes) = self.jobs.share(Arc::new(Terms::of(&send)));
         let mut job = Job::new(placing.session, terms, now.mono, expires.boot_ms(now));
         job.weight = budget::of_waiting(bytes) + budget::until_stored(&new);
-        job.repins = new.repins.clone();
         job.given = Some(send);
         job.phase = Phase::Pending {
             placed: None,
@@ -211,6 +217,7 @@ impl State {
                 // It is asked for again when what the dead instance left is ours.
                 for turn in &batch.turns {
                     self.unplace(*turn);
+                    self.holds_up(*turn);
                 }
                 self.outbox.push(Effect::Recover {
                     instance: instance.clone(),
@@ -301,6 +308,7 @@ impl State {
         }
         (job.accepted_seq, job.seq) = (seq, seq);
         let (session, sender) = (job.session, job.sender.take());
+        let repins = new.as_ref().and_then(|new| new.repins.as_deref().cloned());
         let named = self.settings.nested && job.terms.native.is_none();
         // Under its number from here on, before anybody is told of it: an `abort` may name it at
         // once.
@@ -315,6 +323,7 @@ impl State {
             let made = is_new.then(|| (known.agent.clone(), known.cwd.clone()));
             self.session_accepted(&session_name, made, new.as_deref());
         }
+        self.pinned(turn, repins);
         if placed.is_none() {
             self.jobs.waits(turn);
         }
@@ -379,8 +388,8 @@ impl State {
             };
             self.session_is(session, made);
         }
-        if let Some(repins) = new.and_then(|new| new.repins.as_ref()) {
-            self.session_is(session, of_model(&repins.to));
+        if let Some(pins) = new.and_then(|new| new.repins.as_ref()) {
+            self.session_is(session, of_model(pins));
         }
     }
 
@@ -473,7 +482,7 @@ impl State {
         if let Some(session) = found!(self.sessions.get_mut(job.session)) {
             session.queue.retain(|other| *other != turn);
         }
-        self.never_pinned(turn, &mut job);
+        self.sessions.settles(job.session, Repinning::Send(turn));
         self.never_begun(&job);
         // Before it is looked at whether the session is idle: a process bound to it would keep it.
         self.give_back_unleased(job.session);

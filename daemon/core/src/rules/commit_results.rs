@@ -157,6 +157,7 @@ impl State {
         for key in looked_up.collect::<Vec<_>>() {
             self.sessions_loaded(&key, Err(trouble.clone()));
         }
+        self.pins_in_doubt(&trouble);
         // Who comes later waits as long.
         self.outbox.set(Timer::Doubt, self.now.mono + DOUBT_WITHIN);
         let pending = self.indexes.pending().iter();
@@ -177,8 +178,27 @@ impl State {
         };
         // Its job is stored and goes on: cutting it off would take what it still hears.
         waiting.retain(|conn| !follows(conn));
+        self.changes_in_doubt(&waiting, &trouble);
         for conn in waiting {
             self.cut_off(conn);
+        }
+    }
+
+    /// Whoever is cut off without a key to ask again with is told why before.
+    fn changes_in_doubt(&mut self, cut_off: &BTreeSet<ConnId>, trouble: &str) {
+        let awaiting = self.outbox.awaiting();
+        let asked = awaiting.filter_map(|awaiting| match awaiting {
+            Awaiting::Changed { conn, id, .. } | Awaiting::Delivery { conn, id, .. } => {
+                Some((*conn, id.clone())).filter(|(conn, _)| cut_off.contains(conn))
+            }
+            _ => None,
+        });
+        for (conn, id) in asked.collect::<Vec<_>>() {
+            let error = format!("whether it was done isn't known: {trouble}");
+            let hint =
+                "it may still be, when the store answers; look then, and ask again if it wasn't";
+            let rejected = Rejected::new(Code::OutcomeUnknown, error).hint(hint);
+            self.refuse(conn, id, rejected);
         }
     }
 

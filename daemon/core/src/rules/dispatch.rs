@@ -63,6 +63,9 @@ impl State {
         decoded: Decoded,
         facts: &RequestContext,
     ) {
+        if let Some(key) = self.counts_on_pins(&decoded.request) {
+            return self.wait_for_pins(key, conn, id, decoded, facts);
+        }
         let Request::Dispatch(dispatch) = decoded.request else {
             return;
         };

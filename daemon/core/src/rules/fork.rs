@@ -4,6 +4,7 @@
 //! the id of the old one, which is left as it is. Must not know how an agent copies.
 
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::Decoded;
 use agentd_protocol::work::SessionFork;
 use agentd_protocol::{Code, Id, Request};
 
@@ -25,6 +26,13 @@ impl State {
         facts: &RequestContext,
     ) {
         let again = Request::SessionFork(fork.clone());
+        if let Some(key) = self.counts_on_pins(&again) {
+            let decoded = Decoded {
+                request: again,
+                ignored: Vec::new(),
+            };
+            return self.wait_for_pins(key, conn, id, decoded, facts);
+        }
         let Some(session) = self.known_session(&fork.session, conn, &id, again, facts) else {
             return;
         };

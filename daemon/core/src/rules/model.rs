@@ -4,6 +4,7 @@
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
+use agentd_protocol::request::Decoded;
 use agentd_protocol::work::{Compact, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
@@ -17,8 +18,9 @@ use crate::outbox::timers::Timer;
 use crate::pins;
 use crate::pool::compacting::Compacting;
 use crate::rules::pins::offered;
+use crate::rules::queries::unknown_session;
 use crate::rules::targets::Target;
-use crate::sessions::session::Session;
+use crate::sessions::session::{Repinning, Session};
 use crate::state::State;
 use crate::store::{Pins, Write};
 use crate::worker::{Failure, WorkerCommand};
@@ -193,23 +195,32 @@ impl State {
         facts: &RequestContext,
     ) {
         let again = Request::SetModel(set.clone());
+        if let Some(key) = self.counts_on_pins(&again) {
+            let decoded = Decoded {
+                request: again,
+                ignored: Vec::new(),
+            };
+            return self.wait_for_pins(key, conn, id, decoded, facts);
+        }
         let Some(session) = self.known_session(&set.session, conn, &id, again, facts) else {
             return;
         };
         let known = expected!(self.sessions.get(session));
+        if !known.stored {
+            return self.refuse(conn, id, unknown_session(&set.session));
+        }
         let open = self.not_closing(session);
         match open.and_then(|()| self.pins_for(known, &set)) {
             Ok(pins) => {
-                let (session, stored) = (set.session, known.stored);
+                if let Some(known) = found!(self.sessions.get_mut(session)) {
+                    known.repinning = Some(Repinning::SetModel);
+                }
+                let session = set.session;
                 let write = Write::Model {
                     session: session.clone(),
                     pins: pins.clone(),
                 };
-                let changed = Changed::Model {
-                    session,
-                    pins,
-                    stored,
-                };
+                let changed = Changed::Model { session, pins };
                 self.outbox
                     .commit(Awaiting::Changed { conn, id, changed }, vec![write]);
             }

@@ -1,21 +1,25 @@
-//! Models that an agent doesn't take.
+//! What a session's turns are pinned to, and models that an agent doesn't take.
 //!
-//! Owns whom that fails: those who asked for them, and nobody else. Which models there are, only the
-//! agent knows.
+//! Owns from when on a pin counts: from its send on, which is when the store has accepted that. And
+//! whom a pin fails: those who asked for it, and nobody else. Which models there are, only the agent
+//! knows.
 
-use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::nearest::nearest;
-use agentd_protocol::request::Send;
+use agentd_protocol::request::{Decoded, Send};
+use agentd_protocol::{Code, Id, Request};
 
 use crate::agent::Agent;
-use crate::ids::{TurnId, WorkerId};
-use crate::jobs::job::{Job, Phase};
+use crate::event::RequestContext;
+use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::jobs::job::{Phase, Repins};
 use crate::outbox::awaiting::Awaiting;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rare::Rare;
-use crate::sessions::session::Session;
+use crate::rules::send::waiter;
+use crate::sessions::loading::Parked;
+use crate::sessions::session::{Repinning, Session};
 use crate::state::State;
 use crate::store::{Pins, Write};
 use crate::worker::Failure;
@@ -61,16 +65,16 @@ pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
 const SHOWN: usize = 12;
 
 /// What a send asks for, with what its session and its agent have where it says nothing.
-pub(crate) fn in_force(send: &Send, session: &Session, agent: &Agent) -> Pins {
+pub(crate) fn in_force(send: &Send, of_session: &Pins, agent: &Agent) -> Pins {
     // A model's name means something to its provider only.
     let own = send.provider.is_some() || send.model.is_some();
-    let set = (!own).then_some(&session.pins);
+    let set = (!own).then_some(of_session);
     let pin = |given: &Option<String>, set: Option<&String>, usual: &Option<String>| {
         given.as_ref().or(set).or(usual.as_ref()).cloned()
     };
     let provider = set.and_then(|set| set.provider.as_ref());
     let model = set.and_then(|set| set.model.as_ref());
-    let thinking = session.pins.thinking.as_ref();
+    let thinking = of_session.thinking.as_ref();
     Pins {
         provider: pin(&send.provider, provider, &agent.provider),
         model: pin(&send.model, model, &agent.model),
@@ -109,6 +113,10 @@ pub(crate) fn asked(fit: &Fit, usual: &Fit) -> Option<String> {
     (!asked.is_empty()).then(|| asked.join(", "))
 }
 
+/// With the number of a session: who counts on what it is pinned to waits for the store. In order,
+/// as its `#` says.
+const PINS: &str = "pins#";
+
 impl State {
     /// Did a session's process fail for good that was started with something else than a send asks
     /// for? That says nothing of this one.
@@ -117,7 +125,11 @@ impl State {
         let slot = slot.filter(|slot| slot.phase == SlotPhase::Failed);
         let agent = self.settings.agents.get(&session.agent);
         slot.zip(agent).is_some_and(|(slot, agent)| {
-            !slot.serves(&Fit::with(agent, session, in_force(send, session, agent)))
+            !slot.serves(&Fit::with(
+                agent,
+                session,
+                in_force(send, &session.pins, agent),
+            ))
         })
     }
 
@@ -137,26 +149,100 @@ impl State {
         asked(&slot.fit, &usual).filter(|_| first && keeps)
     }
 
-    /// A send isn't accepted: its session's pins are what they were before it, also for who asked
-    /// behind it, whose own may be all that is in force.
-    pub(crate) fn never_pinned(&mut self, turn: TurnId, job: &mut Job) {
-        let Some(repins) = job.repins.take() else {
-            return;
-        };
-        let known = expected!(self.sessions.get(job.session));
-        let behind = known.queue.iter().copied().filter(|other| *other > turn);
-        let follows = |other: &TurnId| {
-            let later = self.jobs.get(other).and_then(|job| job.repins.as_ref());
-            later.is_some_and(|later| later.from == repins.to)
-        };
-        let next = behind.filter(follows).min();
-        if let Some(later) = next.and_then(|next| self.jobs.get_mut(&next)?.repins.as_mut()) {
-            later.from = repins.from;
-        } else if let Some(known) = self.sessions.get_mut(&job.session)
-            && *known.pins == repins.to
-        {
-            known.pins = repins.from.into();
+    /// The key under which a request waits that counts on pins which are on their way to the store.
+    pub(crate) fn counts_on_pins(&self, request: &Request) -> Option<String> {
+        let sessions = request.sessions();
+        let mut sessions = sessions.iter().filter_map(|name| self.sessions.named(name));
+        // One whose first send isn't stored yet may come to nothing, and then there is nothing to set.
+        let sets = matches!(request, Request::SetModel(_));
+        let session = sessions.find(|session| {
+            let known = self.sessions.get(session);
+            known.is_some_and(|known| {
+                known.repinning.is_some() || sets && !known.stored && known.jobs > 0
+            })
+        });
+        session.map(|session| format!("{PINS}{}", session.0))
+    }
+
+    /// Lets it wait for that.
+    pub(crate) fn wait_for_pins(
+        &mut self,
+        key: String,
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &RequestContext,
+    ) {
+        if let Err(rejected) = self.room_to_park(&decoded.request) {
+            return match &decoded.request {
+                Request::Send(send) => {
+                    let waiter = waiter(conn, id, &decoded.ignored, send);
+                    self.refuse_or_replay(waiter, send, rejected);
+                }
+                _ => self.refuse(conn, id, rejected),
+            };
         }
+        let parked = Parked {
+            conn,
+            id,
+            decoded,
+            facts: facts.clone(),
+        };
+        self.sessions.park(&key, &[], parked);
+        if let Some(known) = self.peers.connected_mut(&conn) {
+            known.loading = Some(key);
+        }
+    }
+
+    /// A send is asked for again later: what comes behind it in its session waits, as it would count on
+    /// what that one was to find.
+    pub(crate) fn holds_up(&mut self, turn: TurnId) {
+        let job = expected!(self.jobs.get(turn));
+        if let Some(known) = found!(self.sessions.get_mut(job.session)) {
+            known.repinning = Some(Repinning::Send(turn));
+        }
+    }
+
+    /// Who counted on pins that were on their way to the store goes on: they are accepted, or not.
+    pub(crate) fn go_on_behind_pins(&mut self) {
+        for session in self.sessions.take_settled() {
+            let key = format!("{PINS}{}", session.0);
+            let Some(waited) = self.sessions.unpark(&key) else {
+                continue;
+            };
+            self.peers.loaded(&key);
+            for parked in waited.parked {
+                self.request(parked.conn, parked.id, parked.decoded, &parked.facts);
+            }
+        }
+    }
+
+    /// The store still can't say whether it has what others count on: these are refused, nothing came
+    /// of them.
+    pub(crate) fn pins_in_doubt(&mut self, trouble: &str) {
+        for key in self.sessions.waits_under(PINS) {
+            let Some(waited) = self.sessions.unpark(&key) else {
+                continue;
+            };
+            self.peers.loaded(&key);
+            for parked in waited.parked {
+                let error = format!("what is before it in its session can't be stored: {trouble}");
+                let rejected = Rejected::new(Code::StoreFailed, error);
+                self.refuse(parked.conn, parked.id, rejected);
+            }
+        }
+    }
+
+    /// A send is accepted: from it on its session has other pins, if it names some.
+    pub(crate) fn pinned(&mut self, turn: TurnId, to: Option<Pins>) {
+        let job = expected!(self.jobs.get_mut(turn));
+        let known = found!(self.sessions.get_mut(job.session));
+        if let (Some(known), Some(to)) = (known, to) {
+            let from = (*known.pins).clone();
+            known.pins = to.clone().into();
+            job.repins = (from != to).then(|| Box::new(Repins { from, to }));
+        }
+        self.sessions.settles(job.session, Repinning::Send(turn));
     }
 
     /// What a turn asked for that was refused doesn't bind its session: what was in force before it

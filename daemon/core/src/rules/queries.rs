@@ -11,7 +11,7 @@ use agentd_protocol::work::{
 use agentd_protocol::{Code, Id, JobId, limits, request};
 
 use crate::effect::Progress;
-use crate::ids::{ConnId, Now};
+use crate::ids::ConnId;
 use crate::jobs::job::{Job, Phase};
 use crate::limits::READER_QUEUE;
 use crate::outbox::awaiting::Awaiting;
@@ -59,9 +59,7 @@ impl State {
 
     /// The wall clock so many seconds ago.
     fn wall_before(&self, seconds: f64) -> i64 {
-        let ago = std::time::Duration::from_secs_f64(seconds).as_millis();
-        let ago = i64::try_from(ago).unwrap_or(i64::MAX);
-        self.now.wall_ms.saturating_sub(ago)
+        self.now.wall_ms.saturating_sub(of_seconds(seconds))
     }
 
     pub(crate) fn session_list(&mut self, conn: ConnId, id: Option<Id>, list: SessionList) {
@@ -73,7 +71,10 @@ impl State {
             name: list.session,
             agent: list.agent,
             cwd: list.cwd,
-            idle_since: list.idle_for.map(|seconds| self.wall_before(seconds)),
+            idle_since: list
+                .idle_for
+                .zip(self.seen())
+                .map(|(seconds, seen)| seen.idle_since(of_seconds(seconds))),
             order: match list.newest {
                 true => SessionOrder::LastUsed,
                 false => SessionOrder::Made,
@@ -360,6 +361,19 @@ impl State {
         }
     }
 
+    /// The time that this daemon saw pass.
+    fn seen(&self) -> Option<TimeSeen> {
+        let began = self.began?;
+        let at_least = |ahead: i64| millis(began.boot_ms).saturating_add(ahead);
+        let believed = self.settings.wall_ahead.map_or(i64::MAX, at_least);
+        Some(TimeSeen {
+            began_ms: began.wall_ms,
+            believed_ms: began.wall_ms.min(believed),
+            now_ms: self.now.wall_ms,
+            up_ms: millis(self.now.boot_ms.saturating_sub(began.boot_ms)),
+        })
+    }
+
     /// When the turn of a job began, by the wall clock as it is now.
     fn began_at(&self, job: JobId) -> Option<String> {
         let began = self.job_here(job)?.said.started_at?;
@@ -368,24 +382,23 @@ impl State {
         Some(rfc3339(self.now.wall_ms.saturating_sub(ago)))
     }
 
-    fn in_motion(&self, row: SessionRow) -> SessionRow {
+    fn in_motion(&self, stored: SessionRow) -> SessionRow {
         // Its name may be another one's by now.
-        if row.state == SessionPhase::Closed {
-            return row;
+        if stored.state == SessionPhase::Closed {
+            return stored;
         }
+        // Of those that aren't in memory, too: nobody else can say it.
+        let idle_s = request::unix_ms(&stored.last_active_at)
+            .zip(self.seen())
+            .map(|(used, seen)| seen.idle_ms(used) / 1000)
+            .and_then(|idle| u64::try_from(idle).ok());
+        let row = SessionRow { idle_s, ..stored };
         let known = self.sessions.named(&row.session);
         let Some(session) = known.and_then(|known| self.sessions.get(&known)) else {
             return row;
         };
         let state = self.phase_of_session(session);
-        let idle_s = request::unix_ms(&row.last_active_at)
-            .zip(self.began)
-            .map(|(used, began)| idle_s(began, self.now, used));
-        SessionRow {
-            state,
-            idle_s,
-            ..row
-        }
+        SessionRow { state, ..row }
     }
 
     /// What a session in memory does.
@@ -470,42 +483,107 @@ pub(crate) fn unknown_session(name: &str) -> Rejected {
     .hint("`session.list` lists them")
 }
 
-/// How long ago something was. Of the time since this daemon began that is known, whatever the wall
-/// clock was set to meanwhile; of the time before, it is as that says.
-fn idle_s(began: Now, now: Now, used_ms: i64) -> u64 {
-    let up = now.boot_ms.saturating_sub(began.boot_ms);
-    let up = i64::try_from(up).unwrap_or(i64::MAX);
-    let idle = if used_ms <= began.wall_ms {
-        began.wall_ms.saturating_sub(used_ms).saturating_add(up)
-    } else {
-        now.wall_ms.saturating_sub(used_ms).clamp(0, up)
-    };
-    u64::try_from(idle).unwrap_or(0) / 1000
+fn of_seconds(seconds: f64) -> i64 {
+    let millis = std::time::Duration::from_secs_f64(seconds).as_millis();
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}
+
+fn millis(boot_ms: u64) -> i64 {
+    i64::try_from(boot_ms).unwrap_or(i64::MAX)
+}
+
+/// The time that a daemon saw pass. Of that since it began it knows how long it was, whatever the wall
+/// clock was set to meanwhile. Of the time before, the wall clock says it, as the least that is known
+/// of it in this boot of the machine.
+#[derive(Clone, Copy, Debug)]
+struct TimeSeen {
+    /// The wall clock when it began.
+    began_ms: i64,
+    /// What is believed that it was then.
+    believed_ms: i64,
+    /// The wall clock now.
+    now_ms: i64,
+    /// Since it began.
+    up_ms: i64,
+}
+
+impl TimeSeen {
+    /// How long ago something was that the wall clock said the time of.
+    fn idle_ms(self, used_ms: i64) -> i64 {
+        if used_ms <= self.began_ms {
+            let before = self.believed_ms.saturating_sub(used_ms).max(0);
+            before.saturating_add(self.up_ms)
+        } else {
+            self.now_ms.saturating_sub(used_ms).clamp(0, self.up_ms)
+        }
+    }
+
+    /// What was used no later has been idle for so long: the same rule, for a list that is chosen from.
+    fn idle_since(self, idle_ms: i64) -> i64 {
+        if idle_ms <= self.up_ms {
+            self.began_ms.max(self.now_ms.saturating_sub(idle_ms))
+        } else {
+            let ago = idle_ms.saturating_sub(self.up_ms);
+            self.believed_ms.saturating_sub(ago)
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const DAY: i64 = 86_400_000;
+
+    /// It began on the tenth day, and is up for a minute.
+    fn seen(now_ms: i64) -> TimeSeen {
+        TimeSeen {
+            began_ms: 10 * DAY,
+            believed_ms: 10 * DAY,
+            now_ms,
+            up_ms: 60_000,
+        }
+    }
 
     #[test]
     fn idle_time_is_not_what_clocks_jumped() {
-        const DAY: i64 = 86_400_000;
-        let at = |boot_ms: u64, wall_ms| Now {
-            mono: Duration::ZERO,
-            boot_ms,
-            wall_ms,
-        };
-        let began = at(1_000, 10 * DAY);
-        let later = at(61_000, 10 * DAY + 60_000);
-        assert_eq!(idle_s(began, later, 10 * DAY + 20_000), 40);
-        assert_eq!(idle_s(began, later, 9 * DAY), 86_460);
+        let later = seen(10 * DAY + 60_000);
+        assert_eq!(later.idle_ms(10 * DAY + 20_000), 40_000);
+        assert_eq!(later.idle_ms(9 * DAY), DAY + 60_000);
         // Ahead by a month, and back by one.
-        for jumped in [at(61_000, 40 * DAY), at(61_000, DAY)] {
-            assert!(idle_s(began, jumped, 10 * DAY + 20_000) <= 60);
-            assert_eq!(idle_s(began, jumped, 9 * DAY), 86_460);
+        for jumped in [seen(40 * DAY), seen(DAY)] {
+            assert!(jumped.idle_ms(10 * DAY + 20_000) <= 60_000);
+            assert_eq!(jumped.idle_ms(9 * DAY), DAY + 60_000);
         }
-        assert_eq!(idle_s(began, at(61_000, 40 * DAY), 40 * DAY - 5_000), 5);
+        assert_eq!(seen(40 * DAY).idle_ms(40 * DAY - 5_000), 5_000);
+        // It had jumped by a month before it began.
+        let after = TimeSeen {
+            believed_ms: 10 * DAY,
+            began_ms: 40 * DAY,
+            ..seen(40 * DAY + 60_000)
+        };
+        assert_eq!(after.idle_ms(9 * DAY), DAY + 60_000);
+        assert_eq!(after.idle_ms(39 * DAY), 60_000);
+    }
+
+    #[test]
+    fn idle_sessions_are_chosen_as_they_are_shown() {
+        let jumped = TimeSeen {
+            began_ms: 40 * DAY,
+            ..seen(40 * DAY + 60_000)
+        };
+        let others = [10 * DAY + 60_000, 40 * DAY, DAY];
+        for seen in others.map(seen).into_iter().chain([jumped]) {
+            for idle in [0, 1_000, 30_000, 60_000, 90_000, DAY, 5 * DAY] {
+                for used in [0, DAY, 9 * DAY, 10 * DAY, 10 * DAY + 30_000, 39 * DAY] {
+                    let (is_idle, chosen) =
+                        (seen.idle_ms(used) >= idle, used <= seen.idle_since(idle));
+                    // Whoever was used in a future that was taken back is idle since it was.
+                    if used <= seen.now_ms.max(seen.began_ms) {
+                        assert_eq!(is_idle, chosen, "{seen:?} {idle} {used}");
+                    }
+                }
+            }
+        }
     }
 }

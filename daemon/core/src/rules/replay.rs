@@ -10,6 +10,7 @@ use agentd_protocol::{Code, JobId, request};
 
 use crate::jobs::job::Waiter;
 use crate::outbox::awaiting::Awaiting;
+use crate::settings::Served;
 use crate::state::State;
 use crate::store::{JobRow, JobState, Keyed, Query};
 
@@ -88,8 +89,7 @@ impl State {
         };
         // Its lines are told to that one's connections, and the store tells nobody of them.
         if !self.jobs.knows(number) && !matches!(row.state, JobState::Finished { .. }) {
-            let error = format!("job {number} has the key and runs in another agentd process");
-            let rejected = refused(Code::SessionBusy, error).hint("ask again when it has ended");
+            let rejected = is_elsewhere(&row, &self.settings.served);
             return self.refuse(waiter.conn, waiter.id.clone(), rejected);
         }
         let accepted = Accepted {
@@ -104,6 +104,36 @@ impl State {
         };
         self.sender_follows(waiter, accepted, row.seq, Telling::Replay);
     }
+}
+
+/// The refusal of a key whose job isn't ours and has not ended. A daemon has all but those of others
+/// that live; a run without one leaves what waits to the daemon that comes next.
+fn is_elsewhere(row: &JobRow, served: &Served) -> Rejected {
+    let later = "ask again when it has ended".to_owned();
+    let (how, hint) = match (&row.state, served) {
+        (JobState::Queued { held: true, .. }, Served::OneShot { .. }) => (
+            "is held behind an interrupted turn",
+            format!(
+                "`agentctl start` starts a daemon, and `agentctl sessions resume {}` runs it then",
+                row.session
+            ),
+        ),
+        (JobState::Queued { .. }, Served::OneShot { .. }) => (
+            "waits for a daemon",
+            "`agentctl start` starts one, which runs it; then ask again with the same key"
+                .to_owned(),
+        ),
+        (_, Served::OneShot { .. }) => (
+            "runs in another agentd process, or did until that was killed",
+            "ask again when it has ended; where none runs any more, `agentctl start` starts a \
+             daemon, which says what became of it"
+                .to_owned(),
+        ),
+        (JobState::Queued { .. }, Served::Daemon) => ("waits in another agentd process", later),
+        (_, Served::Daemon) => ("runs in another agentd process", later),
+    };
+    let error = format!("job {} has the key and {how}", row.job);
+    Rejected::new(Code::SessionBusy, error).hint(hint)
 }
 
 /// The refusal of a key that another request has.

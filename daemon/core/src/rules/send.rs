@@ -264,6 +264,9 @@ impl State {
     }
 
     fn send_in(&mut self, conn: ConnId, id: Option<Id>, decoded: Decoded, facts: &RequestContext) {
+        if let Some(key) = self.counts_on_pins(&decoded.request) {
+            return self.wait_for_pins(key, conn, id, decoded, facts);
+        }
         let Request::Send(send) = decoded.request else {
             return;
         };
@@ -364,7 +367,7 @@ pub(crate) fn is_in_order(key: &str) -> bool {
     key.contains('#')
 }
 
-fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Waiter {
+pub(crate) fn waiter(conn: ConnId, id: Option<Id>, ignored: &[Ignored], send: &Send) -> Waiter {
     Waiter {
         conn,
         id,

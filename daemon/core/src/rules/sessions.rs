@@ -19,7 +19,7 @@ use crate::outbox::timers::Timer;
 use crate::rare::Rare;
 use crate::rules::session_news::{changed, of_model};
 use crate::sessions::directory;
-use crate::sessions::session::Session;
+use crate::sessions::session::{Repinning, Session};
 use crate::state::State;
 use crate::store::{NewSession, Pins, Stored, Write, Written};
 
@@ -239,6 +239,11 @@ impl State {
         changed: Changed,
         stored: Stored,
     ) {
+        if let Changed::Model { session, .. } = &changed
+            && let Some(session) = self.sessions.named(session)
+        {
+            self.sessions.settles(session, Repinning::SetModel);
+        }
         let written = match stored {
             Stored::Committed(written) => written,
             refused => return self.change_refused(conn, id, &changed, refused),
@@ -283,14 +288,7 @@ impl State {
                 session,
                 title,
             },
-            Changed::Model {
-                session,
-                stored: false,
-                ..
-            } if !self.sessions.knows(&session) => {
-                return self.refuse(conn, id, crate::rules::queries::unknown_session(&session));
-            }
-            Changed::Model { session, pins, .. } => {
+            Changed::Model { session, pins } => {
                 // It may have left memory: whoever loads it finds them in the store.
                 if let Some(session) = self.sessions.named(&session) {
                     if let Some(known) = found!(self.sessions.get_mut(session)) {
@@ -406,11 +404,16 @@ impl State {
         let kept = match changed {
             Changed::Closed { session } => self.sessions.named(session),
             Changed::Renamed { session, .. } => Some(*session),
+            Changed::Model { session, .. } => {
+                if let Some(session) = self.sessions.named(session) {
+                    self.forget_session_if_idle(session);
+                }
+                None
+            }
             Changed::New { .. }
             | Changed::Forked { .. }
             | Changed::Titled { .. }
-            | Changed::Resumed { .. }
-            | Changed::Model { .. } => None,
+            | Changed::Resumed { .. } => None,
         };
         if let Some(session) = kept {
             // The store kept it, so it goes on as before.

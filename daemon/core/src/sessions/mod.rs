@@ -9,7 +9,7 @@ use agentd_protocol::Id;
 
 use crate::ids::{ConnId, SessionId};
 use crate::sessions::loading::{Loading, Parked, of_parked};
-use crate::sessions::session::Session;
+use crate::sessions::session::{Repinning, Session};
 use crate::tracked::Tracked;
 
 pub(crate) mod directory;
@@ -35,6 +35,8 @@ pub(crate) struct Sessions {
     parked: usize,
     /// Those that get another name as soon as no process has them.
     renaming: BTreeMap<SessionId, Renaming>,
+    /// Those of which something came back from the store, for whoever counts on their pins.
+    settled: Vec<SessionId>,
 }
 
 impl Sessions {
@@ -113,6 +115,22 @@ impl Sessions {
         self.renaming.remove(&session)
     }
 
+    /// What was on its way to the store, and may have been to change a session's pins, is answered.
+    pub(crate) fn settles(&mut self, session: SessionId, answered: Repinning) {
+        if let Some(known) = self.all.get_mut(&session) {
+            // Of a dispatch another one may be behind it.
+            known.repinning.take_if(|repinning| *repinning == answered);
+        }
+        if !self.loading.is_empty() {
+            self.settled.push(session);
+        }
+    }
+
+    /// Those of which something was answered in this event, while somebody waited for some.
+    pub(crate) fn take_settled(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.settled)
+    }
+
     /// What belongs to a session has changed elsewhere.
     pub(crate) fn touch(&mut self, session: SessionId) {
         self.all.touch(session);
@@ -126,6 +144,14 @@ impl Sessions {
     /// Is the store asked under this key just now?
     pub(crate) fn is_loading(&self, key: &str) -> bool {
         self.loading.contains_key(key)
+    }
+
+    /// Under which keys of this beginning somebody waits.
+    pub(crate) fn waits_under(&self, beginning: &str) -> Vec<String> {
+        let keys = self.loading.keys();
+        keys.filter(|key| key.starts_with(beginning))
+            .cloned()
+            .collect()
     }
 
     /// The question to the store, if there is one just now, whether a session exists.

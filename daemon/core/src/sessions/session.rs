@@ -18,8 +18,10 @@ pub(crate) struct Session {
     pub(crate) toolsets: Option<Vec<String>>,
     /// Where `cwd` leads, if somebody has looked: for whoever writes it in another way.
     pub(crate) real_cwd: Option<String>,
-    /// The model set for it.
+    /// The model set for it, by what the store has accepted.
     pub(crate) pins: Rare<Pins>,
+    /// What may change that, and is on its way to the store: what comes behind it waits.
+    pub(crate) repinning: Option<Repinning>,
     /// What the process of its last turn was started with.
     pub(crate) last: Rare<Pins>,
     /// What its agent is told before the conversation.
@@ -59,6 +61,16 @@ pub(crate) struct Session {
     pub(crate) health: Rare<Health>,
 }
 
+/// What changes the pins of a session as soon as the store has it. Whether it ever has, nobody knows
+/// before: a key may be that of another job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repinning {
+    /// A send, or of several in one `dispatch` the last one.
+    Send(TurnId),
+    /// A `set_model`.
+    SetModel,
+}
+
 /// Why a session isn't opened.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Gate {
@@ -93,6 +105,7 @@ impl Session {
             toolsets,
             real_cwd: None,
             pins: Rare::default(),
+            repinning: None,
             last: Rare::default(),
             system: None,
             native: None,
@@ -137,6 +150,7 @@ impl Session {
             && self.slot.is_none()
             && self.gate.is_none()
             && !self.closing
+            && self.repinning.is_none()
     }
 
     /// By which id its agent reopens it: its own, or that of the one that it begins as a copy of.

@@ -102,6 +102,7 @@ pub fn settings() -> Settings {
         last_seq: 0,
         ended_jobs: 0,
         fallbacks: 0,
+        wall_ahead: None,
         losses: Vec::new(),
         before: None,
         served: Served::Daemon,

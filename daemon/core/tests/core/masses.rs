@@ -328,7 +328,7 @@ fn abort_while_nothing_is_stored_says_so() {
     });
     world.pass(Duration::from_secs(10));
     let answer = world.answer(conn, 1);
-    assert_eq!(answer["code"], "store-failed", "{answer}");
+    assert_eq!(answer["code"], "outcome-unknown", "{answer}");
     assert!(
         answer["error"].to_string().contains("disk is full"),
         "{answer}"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentd_core::Settings;
 use agentd_core::agent::{Levels, Providers};
-use agentd_core::store::Stored;
+use agentd_core::store::{NewJob, Stored};
 use agentd_core::worker::{Exit, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::serde_json::{self, Value};
@@ -376,4 +376,140 @@ fn pins_of_replayed_sends_bind_nothing() {
     world.pass(Duration::ZERO);
     world.request(conn, 5, r#"{"type":"send","text":"x","session":"s"}"#);
     assert_eq!(pinned(&world), [None, Some("n".to_owned()), None]);
+}
+
+/// The rule of pins: a pin counts from its send on. What a job runs with is what it names, else what
+/// the accepted ones before it in its session left, and nothing of those that weren't accepted. Of a
+/// store that lost something, or has refused one of many, nobody can say that.
+pub fn counts_from_its_send_on(world: &World, new: &NewJob, session: &str) {
+    let session = world.sessions.get(session);
+    let request: Value = serde_json::from_str(&new.request).unwrap();
+    let named = request["labels"]["pin"].as_str();
+    let set = session.and_then(|row| row.pins.model.as_deref());
+    let runs_with = request["model"].as_str();
+    let books = !world.out_of_step && !world.reordered;
+    let pins = [named, set, runs_with].into_iter().flatten();
+    if books && pins.into_iter().any(|pin| pin.starts_with("pin-")) {
+        assert_eq!(
+            runs_with,
+            named.or(set),
+            "the session has {set:?}: {request}"
+        );
+    }
+}
+
+/// A world whose session `s` ran the job of the key `a` with the model `m`, and has `n` since.
+fn with_a_key() -> World {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for (id, more) in [
+        (1, r#","model":"m","idempotency_key":"a""#),
+        (2, r#","model":"n""#),
+    ] {
+        world.request(conn, id, &in_s(more));
+        play(&mut world);
+        assert_eq!(world.answer(conn, id)["type"], "message_end");
+    }
+    world
+}
+
+/// A send of the session `s`.
+fn in_s(more: &str) -> String {
+    format!(r#"{{"type":"send","text":"x","agent":"one","session":"s"{more}}}"#)
+}
+
+#[test]
+fn pins_of_a_replay_skip_those_behind() {
+    let key = r#","model":"m","idempotency_key":"a""#;
+    for (what, asked) in [
+        ("replay", in_s(key)),
+        ("conflict", in_s(key).replace(r#""x""#, r#""y""#)),
+    ] {
+        for from_elsewhere in [false, true] {
+            let mut world = with_a_key();
+            let conn = world.connect();
+            let other = if from_elsewhere {
+                world.connect()
+            } else {
+                conn
+            };
+            world.prompt_store = false;
+            world.request(conn, 3, &asked);
+            world.request(other, 4, &in_s(""));
+            world.request(other, 5, &in_s(r#","thinking":"low""#));
+            world.prompt_store = true;
+            world.pass(Duration::ZERO);
+            let stored = world.jobs.values().rev().take(2);
+            let runs_with = stored.map(|job| {
+                let request: Value = serde_json::from_str(&job.request).unwrap();
+                request["model"].clone()
+            });
+            assert_eq!(runs_with.collect::<Vec<_>>(), ["n", "n"], "{what}");
+            let stored = &world.sessions["s"].pins;
+            assert_eq!(stored.model.as_deref(), Some("n"), "{what}");
+            assert_eq!(stored.thinking.as_deref(), Some("low"), "{what}");
+        }
+    }
+}
+
+#[test]
+fn pins_of_an_unstored_send_skip_those_behind() {
+    let mut world = with_a_key();
+    let conn = world.connect();
+    world.prompt_store = false;
+    world.request(conn, 3, &in_s(r#","model":"o""#));
+    world.request(conn, 4, &in_s(""));
+    world.store_refuses(Stored::Failed {
+        code: Code::DiskFull,
+        why: "full".to_owned(),
+    });
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    assert_eq!(world.answer(conn, 3)["code"], "disk-full");
+    assert_eq!(pinned(&world), [None, Some("n".to_owned()), None]);
+}
+
+#[test]
+fn pins_set_before_a_send_count_for_it() {
+    let mut world = with_a_key();
+    let conn = world.connect();
+    world.prompt_store = false;
+    let set = r#"{"type":"set_model","session":"s","model":"o"}"#;
+    world.request(conn, 3, set);
+    world.request(conn, 4, &in_s(""));
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    assert_eq!(world.answer(conn, 3)["ok"], true);
+    assert_eq!(pinned(&world), [None, Some("o".to_owned()), None]);
+}
+
+#[test]
+fn pins_within_a_dispatch_are_those_before() {
+    let mut world = with_a_key();
+    let conn = world.connect();
+    let replayed = r#"{"text":"x","agent":"one","session":"s","model":"m","idempotency_key":"a"}"#;
+    let dispatch = format!(
+        r#"{{"type":"dispatch","jobs":[{replayed},{{"text":"x","session":"s"}},{{"text":"x","session":"s"}}]}}"#
+    );
+    world.request(conn, 3, &dispatch);
+    let answer = world.answer(conn, 3);
+    assert_eq!(answer["jobs"][0]["replayed"], true, "{answer}");
+    assert_eq!(answer["jobs"][1]["replayed"], false, "{answer}");
+    // The second asks for them as if it named them.
+    assert_eq!(pinned(&world), [None, Some("m".to_owned()), None]);
+    let stored = &world.sessions["s"].pins;
+    assert_eq!(stored.model.as_deref(), Some("m"));
+}
+
+#[test]
+fn pins_on_a_silent_store_hold_nobody() {
+    let mut world = with_a_key();
+    let conn = world.connect();
+    let other = world.connect();
+    world.prompt_store = false;
+    world.request(conn, 3, &in_s(r#","model":"o""#));
+    world.request(other, 4, &in_s(""));
+    world.pass(Duration::from_secs(11));
+    assert_eq!(world.answer(other, 4)["code"], "store-failed");
+    assert!(world.clients[&conn].closed);
 }

@@ -42,6 +42,14 @@ fn held(worlds: &[&World]) {
     }
 }
 
+/// A model that a send asks for, or none; its label says so to the store.
+fn pin(choice: u32) -> String {
+    match choice % 8 {
+        pin @ 0..=1 => format!(r#""model":"pin-{pin}","labels":{{"pin":"pin-{pin}"}},"#),
+        _ => String::new(),
+    }
+}
+
 fn about_sessions(world: &mut World, conn: ConnId, id: u64, choice: u32) {
     let agent = ["many", "one", "turn"][(choice >> 4) as usize % 3];
     let session = format!("{agent}{}", (choice >> 8) % 3);
@@ -64,9 +72,14 @@ fn about_sessions(world: &mut World, conn: ConnId, id: u64, choice: u32) {
         5 => format!(
             r#"{{"type":"dispatch","jobs":[{{"text":"x","session":"{session}","agent":"{agent}"}},{{"text":"x","session":"many0","start_at":"{start}"}}]}}"#
         ),
+        7 => format!(
+            r#"{{"type":"set_model","session":"{session}","model":"pin-{}"}}"#,
+            choice >> 12 & 1
+        ),
         _ => format!(
-            r#"{{"type":"dispatch","jobs":[{{"text":"x","idempotency_key":"k{}"}},{{"text":"x","session":"{session}"}},{{"text":"x","session":"{session}"}}]}}"#,
-            choice >> 20 & 7
+            r#"{{"type":"dispatch","jobs":[{{"text":"x","idempotency_key":"k{}"}},{{{}"text":"x","session":"{session}"}},{{"text":"x","session":"{session}"}}]}}"#,
+            choice >> 20 & 7,
+            pin(choice >> 12)
         ),
     };
     world.request(conn, id, &line);
@@ -126,6 +139,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             } else {
                 r#""callback":{"url":"https://a.example/"},"#
             };
+            let pin = pin(choice >> 28);
             let own = if choice & 0x100_0000 == 0 { *id } else { 0 };
             if own == 0 && world.clients[&conn].open.iter().any(|open| open == "-") {
                 return;
@@ -134,7 +148,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
                 conn,
                 own,
                 &format!(
-                    r#"{{{session}{key}{cwd}{retry}{ask}{callback}"agent":"{agent}","type":"send","text":"x"}}"#
+                    r#"{{{session}{key}{cwd}{retry}{ask}{callback}{pin}"agent":"{agent}","type":"send","text":"x"}}"#
                 ),
             );
         }
@@ -178,9 +192,12 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
             instance: "x".to_owned(),
             pid: 9,
         }),
-        (254, _, _) => world.store_refuses(Stored::Orphaned {
-            instance: "dead".to_owned(),
-        }),
+        (254, _, _) => {
+            world.reordered = true;
+            world.store_refuses(Stored::Orphaned {
+                instance: "dead".to_owned(),
+            });
+        }
         (255, _, _) if choice & 0x300 == 0 => world.store_gives_up(),
         (255, _, _) => world.recovers(),
         (166..=185, _, Some(process)) => {

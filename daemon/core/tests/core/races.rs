@@ -323,6 +323,8 @@ fn store_in_doubt_cuts_off_the_unsure() {
     for (conn, request) in cut.iter().zip(unknown) {
         assert!(world.clients[conn].closed, "{request}");
     }
+    // Without a key to ask again with, it is told why.
+    assert_eq!(world.answer(cut[0], 1)["code"], "outcome-unknown");
     assert!(!world.clients[&sender].closed);
     for (conn, request) in waiting.iter().zip(&waits) {
         assert!(!world.clients[conn].closed, "{request}");

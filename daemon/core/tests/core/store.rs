@@ -123,6 +123,7 @@ impl World {
                     let job = JobId(self.jobs.len() as u64 + 1);
                     let seq = self.number();
                     let session = new.session.clone().unwrap_or_else(|| format!("s{}", job.0));
+                    crate::pins::counts_from_its_send_on(self, &new, &session);
                     let row = self
                         .sessions
                         .entry(session.clone())
@@ -143,8 +144,8 @@ impl World {
                     if let Some(system) = &new.system {
                         row.system = Some(system.to_string());
                     }
-                    if let Some(repins) = &new.repins {
-                        row.pins = repins.to.clone();
+                    if let Some(pins) = new.repins.as_deref() {
+                        row.pins = pins.clone();
                     }
                     if let Some(key) = new.key.clone() {
                         assert!(self.keys.insert(key, (job, new.hashed.clone())).is_none());

@@ -146,6 +146,8 @@ pub struct World {
     pub holder: BTreeMap<String, ((WorkerId, Generation), Duration)>,
     pub recover_asked: Vec<String>,
     pub out_of_step: bool,
+    /// Was one order of many found behind a dead instance's, and is asked for again?
+    pub reordered: bool,
     /// Since the jobs were stored, the machine was started anew.
     pub rebooted: bool,
     /// Did the store ever give up on an order? Then its books may lack a line.
@@ -215,6 +217,7 @@ impl World {
             holder: BTreeMap::new(),
             recover_asked: Vec::new(),
             out_of_step: false,
+            reordered: false,
             rebooted: false,
             gave_up: false,
             renamed: BTreeMap::new(),
@@ -449,23 +452,20 @@ impl World {
         }
         self.recover_asked.clear();
         self.looks = 0;
-        self.out_of_step = false;
+        (self.out_of_step, self.reordered) = (false, false);
         self.processes.clear();
         self.seen_generations.clear();
         self.holder.clear();
         self.exited = false;
-        let jobs: Vec<_> = self
+        let jobs: Vec<LeftJob> = self
             .jobs
             .iter()
             .filter(|(_, stored)| stored.last.is_none() && stored.ours)
             .filter_map(|(job, _)| self.left(*job))
             .collect();
-        let jobs: Vec<LeftJob> = jobs;
         let names: BTreeSet<_> = jobs.iter().map(|left| left.row.session.clone()).collect();
-        let sessions = names
-            .iter()
-            .map(|name| self.sessions[name].clone())
-            .collect();
+        let stored = |name: &String| self.sessions[name].clone();
+        let sessions = names.iter().map(stored).collect();
         self.event(Event::Recovered(Box::new(Recovered {
             instance: "i1".to_owned(),
             sessions,

@@ -121,8 +121,8 @@ fn backups_planned_end_when_told() {
         path,
         plan: Some(plan),
     };
-    let last = made(&mut store, never);
-    assert!(last.exists());
+    let none = made(&mut store, never);
+    assert_eq!((none, names(&to).len()), (std::path::PathBuf::new(), 1));
     store.close();
     let db = Connection::open(dir.path().join(FILE)).unwrap();
     let plans = "SELECT count(*) FROM meta WHERE key = 'backup_plan'";

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_base::alone::Alone;
 use agentd_base::env_file::is_variable;
+use agentd_base::trusted::typed;
 
 /// Longest key: a token of a cloud is a few thousand bytes.
 const LONGEST: usize = 16 * 1024;
@@ -15,7 +16,7 @@ const LONGEST: usize = 16 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretsError {
     /// Others can read the keys that are there.
-    #[error("`{}` has mode {mode:04o}, expected 0600, as it holds keys; hint: chmod 600 it", file.display())]
+    #[error("`{}` has mode {mode:04o}, expected 0600, as it holds keys; hint: chmod 600 {}", file.display(), typed(file))]
     Readable {
         /// Which file.
         file: PathBuf,
