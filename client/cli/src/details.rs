@@ -420,7 +420,7 @@ go on     agentctl retry j4
     }
 
     #[test]
-    fn job_without_a_daemon_is_started_where_it_is() {
+    fn job_without_a_daemon_names_its_machine() {
         let row = r#"{"job":"j4","session":"main","agent":"pi","state":"queued","attempt":1,"preview":"fix","accepted_at":"2026-11-21T18:58:00.250Z"}"#;
         for (host, note, start) in [
             (None, "no daemon is there for it", "agentctl start"),
