@@ -58,6 +58,19 @@ fn config_is_seen_by_the_very_next_request() {
 }
 
 #[test]
+fn config_counts_for_the_next_list_of_models() {
+    let daemon = Daemon::start();
+    let models = || {
+        let listed = daemon.ask(r#"{"type":"models","agent":"timmy"}"#).remove(0);
+        let rows = listed["models"].as_array().expect("a list").len();
+        (rows, listed["note"].is_string())
+    };
+    assert_eq!(models(), (1, false));
+    daemon.place.configure("[agents.timmy]\n");
+    assert_eq!(models(), (0, true));
+}
+
+#[test]
 fn config_that_is_broken_leaves_the_old_one() {
     let daemon = Daemon::start();
     let since = config(&daemon)["since"].clone();

@@ -215,6 +215,7 @@ const fn is_configured(request: &Request) -> bool {
             | Request::SessionNew(_)
             | Request::RestartWorker(_)
             | Request::Agents
+            | Request::Models(_)
             | Request::Status(_)
     )
 }
