@@ -191,16 +191,6 @@ class Lists(WithDaemon):
             self.assertEqual(len(harness.sessions(agent="timmy", idle_for=0)), 2)
             self.assertEqual(harness.sessions(agent="nobody"), [])
             self.assertEqual(harness.sessions(idle_for=timedelta(hours=1)), [])
-
-        def names(**which: Any) -> list[str]:
-            return [session.session for session in harness.sessions(**which)]
-
-        self.assertEqual(names(), ["main", "other"])
-        self.assertEqual((names(newest=5), names(newest=1)), (["other", "main"], ["other"]))
-        self.assertEqual((len(names(cwd=Path.home())), names(cwd="/")), (2, []))
-        with harness.session("gone", agent="timmy", close=True) as session:
-            session.run("four")
-        self.assertEqual((names(), names(closed=True)), (["main", "other"], ["gone"]))
         job = harness.job("j2")
         self.assertEqual(
             (job.state, job.code, job.session, job.agent), ("failed", "rate-limit", "main", "timmy")
@@ -228,6 +218,16 @@ class Lists(WithDaemon):
                 self.assertLess(len(repr(row)), 600)
                 self.assertTrue(repr(row).startswith(type(row).__name__ + "("))
                 self.assertEqual(pickle.loads(pickle.dumps(row)), row)
+
+        def names(**which: Any) -> list[str]:
+            return [session.session for session in harness.sessions(**which)]
+
+        self.assertEqual(names(), ["main", "other"])
+        self.assertEqual((names(newest=5), names(newest=1)), (["other", "main"], ["other"]))
+        self.assertEqual((len(names(cwd=Path.home())), names(cwd="/")), (2, []))
+        with harness.session("gone", agent="timmy", close=True) as session:
+            session.run("four")
+        self.assertEqual((names(), names(closed=True)), (["main", "other"], ["gone"]))
         self.assertEqual(job, harness.job("j2"))
         self.assertNotEqual(job, harness.job("j1"))
 
