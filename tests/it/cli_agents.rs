@@ -432,16 +432,14 @@ fn agents_test_exits_as_its_turn_does() {
         (&line["ok"], &line["code"]),
         (&false.into(), &"invalid-request".into())
     );
-    let slow = tried(&["chaos", "--timeout", "0.3", "--prompt", "chaos:hang"]);
+    // It ends as soon as it is told to.
+    let never = "sleep-ms 600000";
+    let slow = format!("chaos:{never}");
+    let slow = tried(&["chaos", "--timeout", "0.3", "--prompt", &slow]);
     assert_eq!(slow.code, Some(124), "{slow:?}");
     // What it told on its way there says more.
-    let told = tried(&[
-        "chaos",
-        "--timeout",
-        "2",
-        "--prompt",
-        "chaos:note no model;hang",
-    ]);
+    let noted = format!("chaos:note no model;{never}");
+    let told = tried(&["chaos", "--timeout", "2", "--prompt", &noted]);
     assert!(
         told.stderr
             .contains("the last that was heard of `chaos`: no model"),

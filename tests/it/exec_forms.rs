@@ -178,29 +178,37 @@ fn exec_form_by_path_says_what_it_lacks() {
 
 #[test]
 fn exec_form_is_not_for_crashing_programs() {
-    for (help, at_most) in [
-        ("echo 'Codex CLI: app-server, exec'", 1),
-        // Bad news holds for a moment only.
-        ("kill -9 $$", 2),
-        ("exit 3", 2),
-        ("echo 'Error: no configuration' >&2; exit 1", 2),
-    ] {
-        let script = format!(
-            "echo \"$1\" >> \"$HOME/asked\"\ncase \"$1\" in --version) echo 'codex-cli 1.0';; --help) {help};; exec) echo no;; *) echo 'no such luck' >&2; exit 2;; esac"
-        );
-        let place = Place::new("");
-        program(&place.path("bin"), "codex", &script);
-        let daemon = start(place);
-        let sent = daemon.agentctl(&["send", "--agent", "codex", "hi"]);
-        assert_eq!(sent.code, Some(1), "{help}: {sent:?}");
-        for part in ["exited with code 2", "no such luck"] {
-            assert!(sent.stderr.contains(part), "{help}: {sent:?}");
+    // Each waits between its starts, so all do at once.
+    std::thread::scope(|scope| {
+        for (help, at_most) in [
+            ("echo 'Codex CLI: app-server, exec'", 1),
+            // Bad news holds for a moment only.
+            ("kill -9 $$", 2),
+            ("exit 3", 2),
+            ("echo 'Error: no configuration' >&2; exit 1", 2),
+        ] {
+            scope.spawn(move || stays_long_lived(help, at_most));
         }
-        let asked = asked(&daemon.path("home"));
-        let of = |word: &str| asked.iter().filter(|asked| *asked == word).count();
-        assert_eq!((of("app-server"), of("exec")), (3, 0), "{help}: {asked:?}");
-        assert!((1..=at_most).contains(&of("--help")), "{help}: {asked:?}");
+    });
+}
+
+/// Of a program that crashes, whatever its help says, which is asked for so often.
+fn stays_long_lived(help: &str, at_most: usize) {
+    let script = format!(
+        "echo \"$1\" >> \"$HOME/asked\"\ncase \"$1\" in --version) echo 'codex-cli 1.0';; --help) {help};; exec) echo no;; *) echo 'no such luck' >&2; exit 2;; esac"
+    );
+    let place = Place::new("");
+    program(&place.path("bin"), "codex", &script);
+    let daemon = start(place);
+    let sent = daemon.agentctl(&["send", "--agent", "codex", "hi"]);
+    assert_eq!(sent.code, Some(1), "{help}: {sent:?}");
+    for part in ["exited with code 2", "no such luck"] {
+        assert!(sent.stderr.contains(part), "{help}: {sent:?}");
     }
+    let asked = asked(&daemon.path("home"));
+    let of = |word: &str| asked.iter().filter(|asked| *asked == word).count();
+    assert_eq!((of("app-server"), of("exec")), (3, 0), "{help}: {asked:?}");
+    assert!((1..=at_most).contains(&of("--help")), "{help}: {asked:?}");
 }
 
 #[test]

@@ -45,10 +45,14 @@ impl Peer {
     pub fn next(&mut self) -> Value {
         loop {
             let request = self.request();
-            // Asked now and then while a turn waits; nobody has to answer.
+            // Asked now and then while a turn waits, and before it by terminals, which wait for it.
             if request["type"] != "jobs" && request["type"] != "status" {
                 return request;
             }
+            self.say(
+                json!({"type": "error", "id": request["id"], "code": "unsupported",
+                "error": "not here"}),
+            );
         }
     }
 
