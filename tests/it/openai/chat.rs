@@ -257,7 +257,7 @@ fn chat_passes_pictures_on() {
     let body = json!({"model": "chaos", "messages": [{"role": "user", "content": parts}]});
     assert_eq!(
         content(&chat(&http, &body)),
-        "text/plain greeting 8 aGVsbG8=\n"
+        "text/plain greeting 8 aGVsbG8="
     );
     let url = json!({"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/a.png"}});
     let body = json!({"messages": [{"role": "user", "content": [url]}]});

@@ -67,7 +67,13 @@ pub fn error(answer: &Answer) -> (u16, String, Option<String>) {
 pub fn content(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{answer:?}");
     let content = answer.json()["choices"][0]["message"]["content"].clone();
-    content.as_str().unwrap().to_owned()
+    words(&content)
+}
+
+/// The words of a text, whatever is between them.
+pub fn words(text: &Value) -> String {
+    let words: Vec<&str> = text.as_str().unwrap().split_whitespace().collect();
+    words.join(" ")
 }
 
 /// Asks for a chat completion.

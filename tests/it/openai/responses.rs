@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{chunks, error, header};
+use super::{chunks, error, header, words};
 use crate::http::{Http, served};
 use crate::support::wait_for;
 
@@ -12,13 +12,13 @@ fn respond(http: &Http, body: &Value) -> Value {
     answer.json()
 }
 
-fn text(response: &Value) -> &str {
+fn text(response: &Value) -> String {
     let output = response["output"].as_array().unwrap();
     let said = output
         .iter()
         .find(|item| item["type"] == "message")
         .unwrap();
-    said["content"][0]["text"].as_str().unwrap()
+    words(&said["content"][0]["text"])
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn response_is_gone_on_from_and_read_again() {
     };
     let first = respond(&http, &json!({"input": "one", "metadata": {"run": "7"}}));
     assert_eq!(
-        (text(&first), &first["id"], &first["status"]),
+        (text(&first).as_str(), &first["id"], &first["status"]),
         ("one", &json!("resp_j1"), &json!("completed"))
     );
     let second = respond(
@@ -36,7 +36,7 @@ fn response_is_gone_on_from_and_read_again() {
         &json!({"input": "two", "previous_response_id": "resp_j1"}),
     );
     assert_eq!(
-        (text(&second), &second["previous_response_id"]),
+        (text(&second).as_str(), &second["previous_response_id"]),
         ("two", &json!("resp_j1"))
     );
     let again = http.curl("/v1/responses/resp_j2", &[]).json();
@@ -195,7 +195,7 @@ fn conversation_is_a_session() {
     let two = json!({"input": "two", "instructions": "be terse", "conversation": {"id": id}});
     let second = respond(&http, &two);
     assert_eq!(
-        (text(&second), &second["conversation"]),
+        (text(&second).as_str(), &second["conversation"]),
         ("two", &json!({"id": id}))
     );
     let three = json!({"input": "three", "instructions": "be kind", "conversation": id});

@@ -80,7 +80,7 @@ async function failing() {
 async function slow() {
   const quick = new OpenAI({ timeout: 700 });
   const said = await quick.chat.completions.create({ model: "timmy", messages: messages("[[sleep 1500]] slow") });
-  tell("chat", said.choices[0].message.content);
+  tell("chat", said.choices[0].message.content.trim());
 }
 
 await { chats, responses, failing, slow }[process.argv[2]]();

@@ -86,7 +86,7 @@ def failing():
 def slow():
     quick = OpenAI(timeout=0.7)
     said = quick.chat.completions.create(model="timmy", messages=messages("[[sleep 1500]] slow"))
-    tell("chat", said.choices[0].message.content)
+    tell("chat", said.choices[0].message.content.strip())
 
 
 {"chats": chats, "responses": responses, "failing": failing, "slow": slow}[sys.argv[1]]()
