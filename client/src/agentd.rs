@@ -107,6 +107,15 @@ impl Agentd {
         })
     }
 
+    /// By conversations like these, the first of which is begun when it is needed.
+    #[must_use]
+    pub const fn of(options: Options) -> Self {
+        Self {
+            options,
+            kept: Mutex::new(Vec::new()),
+        }
+    }
+
     /// A turn of this text, to be run, streamed or handed in.
     pub fn turn(&self, text: impl Into<String>) -> Turn<'_> {
         Turn::new(self, text.into())

@@ -62,6 +62,7 @@ mod models;
 mod native;
 mod nc;
 mod nested;
+mod openai;
 mod packaging;
 mod pi;
 mod pi_steering;

@@ -285,7 +285,12 @@ fn the_manifests_keep_the_layers_apart() {
         ),
         (
             "client/serve/Cargo.toml",
-            &["agentd-client", "agentd-protocol", "agentd-terminal"],
+            &[
+                "agentd-client",
+                "agentd-faces",
+                "agentd-protocol",
+                "agentd-terminal",
+            ],
         ),
         (
             "client/cli/Cargo.toml",

@@ -80,7 +80,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use agentd_base::secrecy;
-use agentd_serve::ServeError;
+use agentd_serve::{OnLeave, ServeError};
 use agentd_terminal::{output, style};
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -259,12 +259,20 @@ fn serve_http(args: HttpArgs, socket: Option<&Path>) -> Exit {
         hosts,
         origins,
         behind_tls_proxy,
+        models,
+        keep_turns,
     } = args;
     let options = agentd_serve::Options {
         listen,
         hosts,
         origins,
         behind_tls_proxy,
+        on_leave: if keep_turns {
+            OnLeave::GoOn
+        } else {
+            OnLeave::Cancel
+        },
+        models: models.into_iter().collect(),
     };
     let Err(error) = agentd_serve::run(&options, socket) else {
         return Exit::Done;

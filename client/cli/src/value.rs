@@ -47,6 +47,14 @@ pub(super) fn address(word: &str) -> Result<SocketAddr, String> {
     word.parse().map_err(expected)
 }
 
+/// A name for a model, and the model.
+pub(super) fn model_name(word: &str) -> Result<(String, String), String> {
+    let named = word.split_once('=');
+    let named = named.filter(|(name, model)| !name.is_empty() && !model.is_empty());
+    let (name, model) = named.ok_or("expected a name and a model, as gpt-4o=claude")?;
+    Ok((name.to_owned(), model.to_owned()))
+}
+
 /// How many there may be.
 pub(super) fn count(word: &str) -> Result<usize, String> {
     let count = word.parse().ok().filter(|count| *count > 0);

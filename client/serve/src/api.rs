@@ -1,20 +1,19 @@
 //! The operations: what can be asked, under which method and path.
 //!
 //! Owns that list; the routes and the document are both made of it. Must not know how a request is
-//! answered. What starts with `/v1/` is agentd's own; `/v1/chat/completions`, `/v1/models` and
-//! `/v1/responses` are kept free for OpenAI's shapes.
+//! answered. What OpenAI's clients ask has a list of its own (`openai`).
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{Method, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{dispatch, document, events, health, jobs, models};
+use crate::{dispatch, document, events, health, jobs, models, openai};
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +109,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fold(Router::new(), |router, operation| {
             router.route(operation.path(), operation.handler())
         })
+        .merge(openai::router())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .with_state(app)
@@ -119,16 +119,16 @@ async fn document(State(app): State<Arc<App>>) -> Response {
     document::response(app.document.clone())
 }
 
-async fn nowhere() -> Response {
+async fn nowhere(uri: Uri) -> Response {
     let why = "there is nothing at this path";
-    Problem::new(StatusCode::NOT_FOUND, "unknown-path", why)
-        .hint("`/openapi.json` says what there is")
-        .into_response()
+    let problem = Problem::new(StatusCode::NOT_FOUND, "unknown-path", why)
+        .hint("`/openapi.json` says what there is");
+    openai::shaped(uri.path(), problem)
 }
 
-async fn not_so() -> Response {
+async fn not_so(uri: Uri) -> Response {
     let why = "this path is not asked by this method";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "unknown-method", why)
-        .hint("`Allow` says by which; `/openapi.json` says what there is")
-        .into_response()
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "unknown-method", why)
+        .hint("`Allow` says by which; `/openapi.json` says what there is");
+    openai::shaped(uri.path(), problem)
 }

@@ -10,12 +10,15 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::daemon::Daemon;
 use crate::guard::Guard;
+use crate::openai::Settings;
 use crate::problem::Problem;
 
 /// What all requests share. Nothing of it is remembered.
 pub(crate) struct App {
     pub(crate) daemon: Daemon,
     pub(crate) guard: Guard,
+    /// How OpenAI's API is served.
+    pub(crate) openai: Settings,
     /// For bodies, in KiB.
     pub(crate) room: Semaphore,
     /// Is this server to end?

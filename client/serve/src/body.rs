@@ -127,16 +127,27 @@ fn too_long(most: usize) -> Problem {
     }
 }
 
+/// Reads a body that may not be there.
+pub(crate) async fn read_any<'a>(
+    headers: &HeaderMap,
+    body: Body,
+    room: &'a Semaphore,
+) -> Result<Option<BodyText<'a>>, Problem> {
+    if body.is_end_stream() {
+        return Ok(None);
+    }
+    read(headers, body, room).await.map(Some)
+}
+
 /// Reads a body that has nothing to say: none, or an empty object.
 pub(crate) async fn nothing(
     headers: &HeaderMap,
     body: Body,
     room: &Semaphore,
 ) -> Result<(), Problem> {
-    if body.is_end_stream() {
+    let Some(read) = read_any(headers, body, room).await? else {
         return Ok(());
-    }
-    let read = read(headers, body, room).await?;
+    };
     match read.text.trim() {
         "{}" => Ok(()),
         _ => Err(Problem::of(

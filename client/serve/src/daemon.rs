@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use agentd_client::Agentd;
 use agentd_client::client::{Attended, Client, ClientError, Options};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
@@ -20,6 +21,8 @@ const IDLE: usize = 64;
 
 /// The daemon of this machine.
 pub(crate) struct Daemon {
+    /// For turns, over restarts of it.
+    pub(crate) agentd: Agentd,
     options: Options,
     idle: Mutex<Vec<Client>>,
 }
@@ -40,6 +43,7 @@ impl Daemon {
             asks: Asks::Anything,
         };
         Self {
+            agentd: Agentd::of(options.clone()),
             options,
             idle: Mutex::new(Vec::new()),
         }

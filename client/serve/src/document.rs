@@ -14,6 +14,7 @@ use crate::dispatch::{Dispatched, Turns, Waiting};
 use crate::health::{Detailed, Health};
 use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, InForce, Model, One, Page};
 use crate::models::{Behind, ModelPage};
+use crate::openai;
 use crate::problem::Problem;
 
 /// What a reader of the document is told first.
@@ -181,6 +182,7 @@ pub(crate) fn document() -> String {
             path.insert(one.method().as_str().to_ascii_lowercase(), told);
         }
     }
+    openai::document::add(&mut paths);
     let token = json!({"type": "http", "scheme": "bearer"});
     let mut document = json!({"openapi": "3.1.0",
         "info": {"title": "agentd", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT},

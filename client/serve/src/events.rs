@@ -9,13 +9,13 @@ use std::time::Duration;
 use agentd_client::asked::RequestError;
 use agentd_client::events::Events;
 use agentd_client::wire::Received;
-use agentd_protocol::Code;
 use agentd_protocol::request::Subscribe;
+use agentd_protocol::{Code, JobId};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::stream::unfold;
 use serde_json::{Map, Value};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -45,7 +45,8 @@ fn cursor(headers: &HeaderMap) -> Result<(u64, Option<String>), Problem> {
     Ok((seq, epoch))
 }
 
-struct EventReading {
+struct EventReading<F> {
+    form: F,
     app: Arc<App>,
     events: Events,
     epoch: String,
@@ -61,8 +62,22 @@ pub(crate) async fn events(
     job: Named,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let job = job_of(job)?;
-    let (after, epoch) = cursor(&headers)?;
+    stream(app, job_of(job)?, &headers, event).await
+}
+
+/// What a line is in a stream.
+pub(crate) trait Form: FnMut(&Received, &str) -> String + Send + 'static {}
+
+impl<F: FnMut(&Received, &str) -> String + Send + 'static> Form for F {}
+
+/// The lines of a job from behind the reader's cursor, in whatever form.
+pub(crate) async fn stream(
+    app: Arc<App>,
+    job: JobId,
+    headers: &HeaderMap,
+    form: impl Form,
+) -> Result<Response, Problem> {
+    let (after, epoch) = cursor(headers)?;
     let token = headers.get(header::AUTHORIZATION).and_then(bearer);
     let token = token.unwrap_or_default().to_vec();
     let mut found = one_of(job);
@@ -93,6 +108,7 @@ pub(crate) async fn events(
     // The first one would come at once.
     signs.reset();
     let reading = EventReading {
+        form,
         app,
         events,
         epoch,
@@ -101,7 +117,7 @@ pub(crate) async fn events(
         first: Some(first),
         over: false,
     };
-    let body = Body::from_stream(stream::unfold(reading, |mut reading| async {
+    let body = Body::from_stream(unfold(reading, |mut reading| async {
         let next = reading.next().await?;
         Some((next, reading))
     }));
@@ -112,7 +128,7 @@ pub(crate) async fn events(
     Ok((headers, body).into_response())
 }
 
-impl EventReading {
+impl<F: Form> EventReading<F> {
     /// The next piece of the stream; an error cuts it off, so that nobody takes it for whole.
     async fn next(&mut self) -> Option<Result<Bytes, RequestError>> {
         if self.over {
@@ -133,7 +149,7 @@ impl EventReading {
             Ok(received) => {
                 let line = received.line.as_ref();
                 self.over = line.is_some_and(agentd_protocol::Line::ends_job);
-                Some(Ok(event(&received, &self.epoch).into()))
+                Some(Ok((self.form)(&received, &self.epoch).into()))
             }
             Err(error) => {
                 self.over = true;

@@ -3,6 +3,14 @@
 //! Owns the rules that `tests/fuzz` and the corpus are held to. Must not be part of the product: it
 //! is built for tests and for the fuzzer only.
 
+use agentd_faces::openai::CONVERSATION;
+use agentd_faces::openai::chat::ChatRequest;
+use agentd_faces::openai::conversation::{Begins, Conversation};
+use agentd_faces::openai::failure::Again;
+use agentd_faces::openai::model::ModelName;
+use agentd_faces::openai::response_request::ResponseRequest;
+use agentd_faces::openai::run::RunRequest;
+use agentd_protocol::request::Send;
 use agentd_protocol::{Envelope, Request};
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
@@ -24,7 +32,10 @@ pub fn body(bytes: &[u8]) {
         return;
     };
     let result = match place % 5 {
-        0 => text(bytes).and_then(|text| dispatched(&text)),
+        0 => text(bytes).and_then(|text| {
+            spoken(&text);
+            dispatched(&text)
+        }),
         1 => text(bytes).and_then(|text| answered(&text)),
         2 => text(bytes).and_then(|text| chosen(&text)),
         3 => queried(bytes),
@@ -73,6 +84,33 @@ fn dispatched(text: &str) -> Result<(), Problem> {
         assert!(ignored.is_none(), "{ignored:?} of {text}");
     }
     Ok(())
+}
+
+/// In OpenAI's words it is refused likewise, or a send that is taken or refused likewise.
+fn spoken(text: &str) {
+    let sent = |model: &ModelName, conversation: &Conversation| {
+        let mut send = Send::default();
+        model.put_into(&mut send);
+        conversation.put_into(&mut send, Begins::Yes);
+        send.labels
+            .insert(CONVERSATION.to_owned(), conversation.label("a"));
+        let _before = conversation.before("a");
+        send
+    };
+    let read = [
+        ChatRequest::read(text).map(|asked| sent(&asked.model, &asked.conversation)),
+        ResponseRequest::read(text).map(|asked| sent(&asked.model, &asked.conversation)),
+        RunRequest::read(text).map(|asked| sent(&asked.model, &asked.conversation)),
+    ];
+    for read in read {
+        match read {
+            Ok(send) => drop(asked("send", &send)),
+            Err(failure) => {
+                assert!((400..500).contains(&failure.status), "{failure:?}");
+                assert!(failure.again == Again::No && !failure.message.is_empty());
+            }
+        }
+    }
 }
 
 fn answered(text: &str) -> Result<(), Problem> {

@@ -20,6 +20,7 @@ mod jobs;
 mod listen;
 mod log;
 mod models;
+mod openai;
 mod peer;
 mod places;
 mod problem;
@@ -28,6 +29,7 @@ mod problem;
 mod replay;
 mod result;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ use crate::app::App;
 use crate::daemon::Daemon;
 use crate::guard::Guard;
 use crate::log::Log;
+pub use crate::openai::OnLeave;
 
 /// Where is listened, and who may ask.
 #[derive(Clone, Debug)]
@@ -58,6 +61,10 @@ pub struct Options {
     pub origins: Vec<String>,
     /// May the address be one that other machines reach? Something in front has to speak TLS.
     pub behind_tls_proxy: bool,
+    /// What becomes of the turn of a chat whose stream is closed.
+    pub on_leave: OnLeave,
+    /// Models by the names that OpenAI's clients have for them.
+    pub models: BTreeMap<String, String>,
 }
 
 /// Why nothing is served.
@@ -125,6 +132,7 @@ async fn serve(args: &Options, socket: Option<&Path>) -> Result<(), ServeError> 
     let log = Arc::new(Log::start());
     let app = Arc::new(App {
         daemon: Daemon::new(socket.map(Path::to_owned)),
+        openai: openai::Settings::of(&token, args.on_leave, args.models.clone()),
         guard: Guard::new(at, &args.hosts, &args.origins, token, Arc::clone(&log)),
         room: Semaphore::new(body::TOGETHER_KIB),
         stopping,

@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,6 +27,7 @@ use tower::ServiceExt as _;
 use crate::app::App;
 use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
+use crate::openai;
 use crate::peer::{Peer, Peers};
 use crate::places::{CONNECTIONS, Permit, Places, RoomFound};
 use crate::problem::Problem;
@@ -198,13 +199,14 @@ async fn answer(
         place.shown();
     }
     let mut response = match checked {
-        Err(problem) => problem.into_response(),
+        Err(problem) => openai::shaped(&path, problem),
         Ok(()) => {
             let request = Request::from_parts(head, Body::new(body));
             server.router.clone().oneshot(request).await?
         }
     };
     let headers = response.headers_mut();
+    openai::name_answer(&path, headers);
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     // What agents say is for no cache.
@@ -244,6 +246,7 @@ async fn tell(mut stream: TcpStream, problem: &Problem) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::io;
 
     use axum::routing::get;
@@ -292,6 +295,7 @@ mod tests {
         let log = Arc::new(Log::start());
         let app = Arc::new(App {
             daemon: Daemon::new(None),
+            openai: openai::Settings::of(&file, openai::OnLeave::Cancel, BTreeMap::new()),
             guard: Guard::new(at, &[], &[], file, Arc::clone(&log)),
             room: Semaphore::new(1),
             stopping,

@@ -52,6 +52,16 @@ struct Names {
     idempotency_keys: Vec<String>,
 }
 
+/// What a problem says.
+pub(crate) struct Parts {
+    pub(crate) status: u16,
+    pub(crate) code: &'static str,
+    /// What was found, what was expected and what to do.
+    pub(crate) sentence: String,
+    pub(crate) retryable: bool,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self {
@@ -96,6 +106,21 @@ impl Problem {
     pub(crate) fn keys(mut self, keys: Vec<String>) -> Self {
         self.names.idempotency_keys = keys;
         self
+    }
+
+    /// What it says, for whoever says it in other words.
+    pub(crate) fn into_parts(self) -> Parts {
+        let sentence = match self.hint {
+            Some(hint) => format!("{}; {hint}", self.detail),
+            None => self.detail.into(),
+        };
+        Parts {
+            status: self.status,
+            code: self.code,
+            sentence,
+            retryable: self.retryable,
+            headers: self.headers,
+        }
     }
 
     /// As a whole answer, where there is no request that it could be the answer of. Nothing follows.

@@ -25,6 +25,9 @@ Examples:
   printf 'header = \"Authorization: Bearer %s\"\\n' \"$(agentctl token)\" | \\
       curl -K - http://127.0.0.1:7878/v1/jobs
 
+Chat front ends and programs for OpenAI's API use any agent: OPENAI_BASE_URL=http://127.0.0.1:7878/v1,
+and the token as OPENAI_API_KEY.
+
 Every request but /health needs the token of `agentctl token`. Ask 127.0.0.1, never localhost: that
 may be [::1], where another user may listen. Browsers are refused. The document
 of the interface is at /openapi.json.
@@ -49,6 +52,12 @@ pub struct HttpArgs {
     /// the token is in every request
     #[arg(long)]
     pub behind_tls_proxy: bool,
+    /// For OpenAI's clients: another name of a model, as a front end has it; may be given again
+    #[arg(long = "model", value_name = "NAME=AGENT[/MODEL]", value_parser = crate::value::model_name)]
+    pub models: Vec<(String, String)>,
+    /// For OpenAI's clients: the turn of a stream that is closed goes on, rather than be cancelled
+    #[arg(long)]
+    pub keep_turns: bool,
 }
 
 // `token`.

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chat_request_has_what_counts_and_what_does_not() {
+    fn chat_request_tells_what_it_ignores() {
         let asked = ChatRequest::read(
             r#"{"model":"pi","messages":[{"role":"user","content":"hi"}],"stream":true,"n":1,
                 "stream_options":{"include_usage":true},"user":"me","temperature":0.5,"tools":[{}]}"#,
@@ -79,6 +79,24 @@ mod tests {
         assert_eq!(asked.ignored, ["temperature", "tools"]);
         assert_eq!(asked.user.as_deref(), Some("me"));
         assert_eq!(asked.model.agent.as_deref(), Some("pi"));
+    }
+
+    /// The four requests of Open WebUI 0.12 for one message: the title, the message, what may be said
+    /// next, tags.
+    #[test]
+    fn chat_request_of_open_webui_is_told_apart() {
+        let recorded: Vec<serde_json::Value> =
+            serde_json::from_str(include_str!("recorded/open_webui.json")).unwrap();
+        let asked = recorded
+            .iter()
+            .map(|body| ChatRequest::read(&body.to_string()).unwrap());
+        let side: Vec<(bool, bool)> = asked
+            .map(|asked| (asked.conversation.is_side_request(), asked.streams))
+            .collect();
+        assert_eq!(
+            side,
+            [(true, false), (false, true), (true, false), (true, false)]
+        );
     }
 
     #[test]

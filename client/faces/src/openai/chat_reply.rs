@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn chat_chunks_all_have_a_choice_until_the_usage() {
+    fn chat_chunks_have_a_choice_until_the_usage() {
         let mut reply = ChatReply::new(JobId(1), "pi".to_owned(), 7);
         let mut stream = reply.first();
         for json in LINES {

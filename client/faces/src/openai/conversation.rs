@@ -176,6 +176,13 @@ impl Conversation {
         self.system.push_str(text);
     }
 
+    /// What the user said, all of it: nothing that stands in for words.
+    pub fn words_of_user(&self) -> impl Iterator<Item = &str> {
+        let by_user = |said: &&Said| said.role == Role::User && said.content.text != GO_ON;
+        let said = self.past.iter().chain(&self.turn).filter(by_user);
+        said.map(|said| said.content.text.as_str())
+    }
+
     /// Is it what a front end asks for itself? It isn't part of the user's conversation.
     #[must_use]
     pub fn is_side_request(&self) -> bool {
@@ -367,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn conversation_finds_the_turn_that_it_goes_on_from() {
+    fn conversation_finds_the_turn_before_it() {
         let system = json!({"role": "system", "content": "be terse"});
         let (a, b) = (
             json!({"role": "user", "content": "a"}),
@@ -420,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn conversation_attaches_pictures_of_the_past_to_a_beginning() {
+    fn conversation_tells_pictures_of_the_past() {
         let picture = |data: &str| json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}});
         let said = conversation(&json!([
             {"role": "user", "content": [picture("one"), {"type": "text", "text": "what?"}]},
@@ -476,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_is_known_again_as_front_ends_keep_it() {
+    fn reply_is_known_as_front_ends_keep_it() {
         assert!(is_same_reply("a b", "a  b\n", false));
         assert!(is_same_reply(
             "<details type=\"reasoning\" done=\"true\">\nhm\n</details>\nyes",

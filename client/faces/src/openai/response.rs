@@ -36,6 +36,18 @@ pub struct ResponseHead {
     pub stored: bool,
     /// Did nobody wait for it?
     pub in_background: bool,
+    /// What the client makes of a failure.
+    pub failing: Failing,
+}
+
+/// What a client makes of a response that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Failing {
+    /// It tells its user.
+    #[default]
+    Told,
+    /// It asks again, but for what it is told to have asked wrongly: Codex.
+    AskedAgain,
 }
 
 /// How far a response is.
@@ -101,6 +113,7 @@ impl ResponseHead {
             metadata: request.metadata.clone(),
             stored: request.stored,
             in_background: request.in_background,
+            failing: Failing::Told,
         }
     }
 
@@ -122,6 +135,7 @@ impl ResponseHead {
             metadata: row.labels.iter().filter_map(own).collect(),
             stored: true,
             in_background: label(BACKGROUND).is_some(),
+            failing: Failing::Told,
         }
     }
 
@@ -129,7 +143,7 @@ impl ResponseHead {
     #[must_use]
     pub fn object(&self, progress: &Progress, output: &[Value]) -> Value {
         let failed = match progress {
-            Progress::Failed(failure) => Some(error(failure)),
+            Progress::Failed(failure) => Some(error(failure, self.failing)),
             _ => None,
         };
         let incomplete = progress.incomplete().map(|why| json!({"reason": why}));
@@ -152,11 +166,14 @@ impl ResponseHead {
     }
 }
 
-/// Why a response failed. There are two codes for it that clients know.
-fn error(failure: &Failure) -> Value {
-    let code = match failure.code.as_str() {
-        "rate-limit" => "rate_limit_exceeded",
-        _ => "server_error",
+/// Why a response failed, by a code that clients know. The agent has tried again already, where that
+/// was of use.
+fn error(failure: &Failure, failing: Failing) -> Value {
+    let code = match (failing, failure.code.as_str()) {
+        (_, "context_length_exceeded") => "context_length_exceeded",
+        (Failing::AskedAgain, _) => "invalid_prompt",
+        (Failing::Told, "rate-limit") => "rate_limit_exceeded",
+        (Failing::Told, _) => "server_error",
     };
     json!({"code": code, "message": format!("{}: {}", failure.code, failure.message)})
 }

@@ -236,6 +236,24 @@ mod tests {
         assert_eq!(asked.metadata["a"], "b");
     }
 
+    /// Codex 0.169 with us as its provider: two messages of its maker, one of its own as the user's, and
+    /// what the user says.
+    #[test]
+    fn response_request_of_codex_is_a_plain_turn() {
+        let asked = ResponseRequest::read(include_str!("recorded/codex.json")).unwrap();
+        assert!(asked.conversation.system.contains("Codex CLI"));
+        let texts: Vec<&str> = asked
+            .conversation
+            .turn
+            .iter()
+            .map(|said| said.content.text.as_str())
+            .collect();
+        assert!(texts[0].starts_with("<environment_context>"), "{texts:?}");
+        assert_eq!(texts[1..], ["hi [[chunks=3]]"]);
+        assert!(asked.streams && !asked.stored);
+        assert!(asked.ignored.contains(&"tools".to_owned()));
+    }
+
     #[test]
     fn response_request_says_what_it_goes_on_from() {
         let continues = |more: &str| {

@@ -6,6 +6,7 @@ use agentd_protocol::Code;
 use agentd_protocol::JobId;
 
 use super::*;
+use crate::openai::response::Failing;
 
 fn head() -> ResponseHead {
     ResponseHead {
@@ -19,6 +20,7 @@ fn head() -> ResponseHead {
         metadata: BTreeMap::new(),
         stored: true,
         in_background: false,
+        failing: Failing::Told,
     }
 }
 
@@ -173,7 +175,7 @@ fn response_has_every_member_that_strict_clients_read() {
 }
 
 #[test]
-fn response_that_fails_says_so_with_what_it_had() {
+fn response_that_fails_keeps_what_it_had() {
     let mut turn = ResponseTurn::new(head(), Told::Events);
     turn.first();
     for json in &LINES[..6] {
@@ -187,6 +189,16 @@ fn response_that_fails_says_so_with_what_it_had() {
         response["error"],
         json!({"code": "rate_limit_exceeded", "message": "rate-limit: slow down"})
     );
+    let head = ResponseHead {
+        failing: Failing::AskedAgain,
+        ..head()
+    };
+    let code = |code: &str| {
+        let progress = Progress::Failed(Failure::new(424, code, ""));
+        head.object(&progress, &[])["error"]["code"].clone()
+    };
+    assert_eq!(code("rate-limit"), "invalid_prompt");
+    assert_eq!(code("context_length_exceeded"), "context_length_exceeded");
     assert_eq!(response["output"][2]["status"], "incomplete");
     assert_eq!(response["output"][1]["content"][0]["text"], "one word");
 }

@@ -1,0 +1,259 @@
+//! A turn answered: whole, or as it is said.
+//!
+//! Owns when a stream begins and ends, and what becomes of its turn when nobody reads it any more.
+//! Must not know the shape of what is told: a teller does.
+//!
+//! A client that leaves before its first byte asks again, and finds the turn, which goes on. One that
+//! closes a stream wants no more of it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_faces::openai::failure::Failure;
+use agentd_protocol::Line;
+use agentd_protocol::line::MessageEnd;
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::plan::Source;
+use super::refusal::JOB;
+use super::turn::{self, Lines, Taken};
+use super::{OnLeave, Refusal, jobs};
+use crate::app::App;
+use crate::guard::bearer;
+
+/// What is between us and the reader closes connections on which nothing is said.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// Pieces that wait for their reader; then the daemon keeps the rest.
+const WAITING: usize = 64;
+const SESSION: HeaderName = HeaderName::from_static("x-agentd-session");
+const HERMES_SESSION: HeaderName = HeaderName::from_static("x-hermes-session-id");
+const IGNORED: HeaderName = HeaderName::from_static("x-agentd-ignored");
+
+/// Makes of lines what is told.
+pub(super) trait Teller: Send + 'static {
+    /// What is told first.
+    fn first(&mut self) -> String;
+    /// What a line adds.
+    fn line(&mut self, line: &Line) -> String;
+    /// The rest.
+    fn end(&mut self, end: &MessageEnd) -> String;
+    /// The rest of what failed.
+    fn failed(&mut self, failure: &Failure) -> String;
+    /// All of it, for whoever waited.
+    fn whole(&mut self, end: &MessageEnd) -> Value;
+}
+
+/// What is said of an answer beside it.
+pub(super) fn headers(taken: &Taken, ignored: &[String]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut say = |name: HeaderName, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(name, value);
+        }
+    };
+    say(JOB, &taken.job.to_string());
+    say(SESSION, &taken.session);
+    say(HERMES_SESSION, &taken.session);
+    if !ignored.is_empty() {
+        say(IGNORED, &ignored.join(", "));
+    }
+    headers
+}
+
+/// Waits for this server's end.
+async fn stopped(stops: &mut watch::Receiver<bool>) {
+    // It can't go away while there is an app.
+    let _said = stops.wait_for(|stops| *stops).await;
+}
+
+/// This server ends. Asked again, the turn would run twice for a client without keys.
+fn stopping(taken: &Taken) -> Failure {
+    let job = taken.job;
+    let why = format!("this server is stopping; the turn goes on as job {job}");
+    Failure {
+        job: Some(job),
+        ..Failure::new(424, "stopping", why)
+    }
+}
+
+/// A turn that ended without a last line that is known.
+fn no_end(taken: &Taken) -> Failure {
+    let why = "the turn ended with a line that this version does not know";
+    Failure {
+        job: Some(taken.job),
+        ..Failure::new(424, "strange-answer", why)
+    }
+}
+
+/// Waits for all of it.
+pub(super) async fn whole<T: Teller>(
+    app: &App,
+    source: Source,
+    ignored: &[String],
+    teller: impl FnOnce(&Taken) -> T,
+) -> Result<Response, Refusal> {
+    let (taken, mut lines) = turn::begin(app, source).await?;
+    let mut teller = teller(&taken);
+    let mut stops = app.stopping.clone();
+    loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = stopped(&mut stops) => return Err(stopping(&taken).into()),
+        };
+        let line = line.map_err(|mut refusal| {
+            refusal.failure.job = Some(taken.job);
+            refusal
+        })?;
+        match line {
+            Some(Line::MessageEnd(end)) => {
+                let headers = headers(&taken, ignored);
+                return Ok((headers, Json(teller.whole(&end))).into_response());
+            }
+            Some(line) => drop(teller.line(&line)),
+            None => return Err(no_end(&taken).into()),
+        }
+    }
+}
+
+/// Who reads a stream.
+pub(super) struct Reader {
+    app: Arc<App>,
+    told: mpsc::Sender<Bytes>,
+    on_leave: OnLeave,
+    /// Another token ends the streams that were opened with this one.
+    token: Vec<u8>,
+}
+
+/// Why a stream is over before its end was told.
+enum Cut {
+    /// Nobody reads it.
+    Left,
+    /// It ends with this.
+    Failed(Failure),
+}
+
+/// Tells it as it is said.
+pub(super) async fn streamed<T: Teller>(
+    app: Arc<App>,
+    asked: &HeaderMap,
+    (source, on_leave): (Source, OnLeave),
+    ignored: &[String],
+    teller: impl FnOnce(&Taken) -> T + Send + 'static,
+) -> Result<Response, Refusal> {
+    let (told, telling) = mpsc::channel(WAITING);
+    let (begins, begun) = oneshot::channel();
+    let token = asked.get(header::AUTHORIZATION).and_then(bearer);
+    let reader = Reader {
+        app: Arc::clone(&app),
+        told,
+        on_leave,
+        token: token.unwrap_or_default().to_vec(),
+    };
+    let tasks = app.openai.tasks.clone();
+    tasks.spawn(async move {
+        let (taken, lines) = match turn::begin(&app, source).await {
+            Ok(begun) => begun,
+            Err(refusal) => {
+                let _left = begins.send(Err(refusal));
+                return;
+            }
+        };
+        // Who has left before the first byte asks again.
+        if begins.send(Ok(taken.clone())).is_ok() {
+            reader.tell(&taken, lines, teller(&taken)).await;
+        }
+    });
+    let taken = begun.await.map_err(|_| {
+        let why = "this server lost the request";
+        Failure::new(424, "internal", why)
+    })??;
+    let body = Body::from_stream(stream::unfold(telling, |mut telling| async {
+        let mut pieces = Vec::new();
+        if telling.recv_many(&mut pieces, WAITING).await == 0 {
+            return None;
+        }
+        let piece = match pieces.as_slice() {
+            [one] => one.clone(),
+            several => several.concat().into(),
+        };
+        Some((Ok::<Bytes, std::convert::Infallible>(piece), telling))
+    }));
+    let kind = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers(&taken, ignored), kind, body).into_response())
+}
+
+impl Reader {
+    async fn tell(self, taken: &Taken, mut lines: Lines<'_>, mut teller: impl Teller) {
+        let mut signs = interval(SIGN_OF_LIFE);
+        signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first one would come at once.
+        signs.reset();
+        let mut piece = teller.first();
+        let cut = loop {
+            if !piece.is_empty() && self.told.send(piece.into()).await.is_err() {
+                break Cut::Left;
+            }
+            match self.next(taken, &mut lines, &mut signs).await {
+                Ok(Line::MessageEnd(end)) => {
+                    let _left = self.told.send(teller.end(&end).into()).await;
+                    return;
+                }
+                Ok(line) => piece = teller.line(&line),
+                Err(cut) => break cut,
+            }
+        };
+        match cut {
+            Cut::Failed(failure) => {
+                let _left = self.told.send(teller.failed(&failure).into()).await;
+            }
+            Cut::Left if self.on_leave == OnLeave::Cancel => {
+                drop(lines);
+                let _ended = jobs::cancel(&self.app, taken.job).await;
+            }
+            Cut::Left => {}
+        }
+    }
+
+    /// The next line, and until then signs of life.
+    async fn next(
+        &self,
+        taken: &Taken,
+        lines: &mut Lines<'_>,
+        signs: &mut Interval,
+    ) -> Result<Line, Cut> {
+        let mut stops = self.app.stopping.clone();
+        // Kept over signs of life: a line that is being read isn't lost.
+        let mut next = pin!(lines.next());
+        loop {
+            tokio::select! {
+                line = &mut next => return match line {
+                    Ok(Some(line)) => Ok(line),
+                    Ok(None) => Err(Cut::Failed(no_end(taken))),
+                    Err(refusal) => Err(Cut::Failed(refusal.failure)),
+                },
+                () = self.told.closed() => return Err(Cut::Left),
+                () = stopped(&mut stops) => return Err(Cut::Failed(stopping(taken))),
+                _ = signs.tick() => {
+                    if !self.app.guard.is_token(&self.token).unwrap_or(false) {
+                        let why = "the token is not this server's any more";
+                        return Err(Cut::Failed(Failure::new(401, "invalid_api_key", why)));
+                    }
+                    if self.told.send(Bytes::from_static(b": keep-alive\n\n")).await.is_err() {
+                        return Err(Cut::Left);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `POST /v1/chat/completions`.
+//!
+//! Owns the route. Must not know its fields, nor sessions.
+
+use std::sync::Arc;
+
+use agentd_faces::openai::chat::ChatRequest;
+use agentd_faces::openai::chat_reply::ChatReply;
+use agentd_faces::openai::failure::Failure;
+use agentd_protocol::Line;
+use agentd_protocol::line::MessageEnd;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde_json::Value;
+
+use super::answer::{self, Teller};
+use super::asking::Asking;
+use super::plan::{Source, asked_before};
+use super::turn::Taken;
+use super::{Refusal, models, now, session};
+use crate::app::App;
+use crate::body;
+
+/// A chat completion as it is told.
+struct Chat {
+    reply: ChatReply,
+    tells_usage: bool,
+}
+
+impl Teller for Chat {
+    fn first(&mut self) -> String {
+        self.reply.first()
+    }
+
+    fn line(&mut self, line: &Line) -> String {
+        self.reply.line(line)
+    }
+
+    fn end(&mut self, end: &MessageEnd) -> String {
+        self.reply.end(end, self.tells_usage)
+    }
+
+    fn failed(&mut self, failure: &Failure) -> String {
+        ChatReply::failed(failure)
+    }
+
+    fn whole(&mut self, end: &MessageEnd) -> Value {
+        self.reply.whole(end)
+    }
+}
+
+pub(super) async fn chat(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let read = body::read(&headers, body, &app.room).await?;
+    let asking = Asking::read(&headers, "/v1/chat/completions", &read.text)?;
+    let mut request = ChatRequest::read(&read.text)?;
+    request.model = models::meant(&app, &asking, request.model)?;
+    let source = match asked_before(&app, &asking).await? {
+        Some(row) => Source::Job(Box::new(row)),
+        None => {
+            let blank = session::blank(&asking, &request.model, request.user.as_deref());
+            let plan = session::plan(&app, &asking, &request.conversation, blank).await?;
+            Source::Plan(Box::new(plan))
+        }
+    };
+    // Its room is for other bodies while the answer is waited for.
+    drop(read);
+    let ChatRequest {
+        model,
+        streams,
+        tells_usage,
+        ignored,
+        ..
+    } = request;
+    let teller = move |taken: &Taken| Chat {
+        reply: ChatReply::new(taken.job, model.told(&taken.agent), now().as_secs()),
+        tells_usage,
+    };
+    if streams {
+        let on_leave = app.openai.on_leave;
+        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
+    } else {
+        answer::whole(&app, source, &ignored, teller).await
+    }
+}

@@ -1,0 +1,178 @@
+//! What the daemon knows of jobs, sessions and agents, as this API asks for it.
+//!
+//! Owns looking it up. Must not know what is answered with it.
+
+use std::time::Duration;
+
+use agentd_client::asked::RequestError;
+use agentd_client::sessions::{HistoryPages, SessionPages};
+use agentd_client::wire::Nothing;
+use agentd_faces::openai::failure::Failure;
+use agentd_protocol::request::{Abort, Send, Wait};
+use agentd_protocol::rows::{AgentRow, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow};
+use agentd_protocol::work::{Answer, Jobs, SessionList};
+use agentd_protocol::{JobId, Line, RequestKind};
+
+use super::Refusal;
+use super::plan::Source;
+use crate::app::App;
+use crate::daemon::Lease;
+
+/// How long a job is waited for that was told to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// An answer, once its conversation is given back if it can be used again.
+fn given_back<T>(client: Lease<'_>, answer: Result<T, RequestError>) -> Result<T, Refusal> {
+    if matches!(answer, Ok(_) | Err(RequestError::Refused(_))) {
+        client.done();
+    }
+    answer.map_err(Refusal::from)
+}
+
+/// The newest jobs that fit.
+pub(super) async fn newest(app: &App, filter: Jobs) -> Result<Vec<JobRow>, Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let rows = client.jobs(filter).await;
+    given_back(client, rows)
+}
+
+/// One job, if it is there.
+pub(super) async fn one(app: &App, job: JobId) -> Result<Option<JobRow>, Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let row = client.job(job).await;
+    given_back(client, row)
+}
+
+/// Is it the last one of its session?
+pub(super) async fn is_last(app: &App, row: &JobRow) -> Result<bool, Refusal> {
+    let filter = Jobs {
+        session: Some(row.session.clone()),
+        limit: Some(1),
+        ..Jobs::default()
+    };
+    let last = newest(app, filter).await?;
+    Ok(last.first().is_some_and(|last| last.job == row.job))
+}
+
+/// A session that can be gone on in, if it is there.
+pub(super) async fn session(app: &App, name: &str) -> Result<Option<SessionRow>, Refusal> {
+    let asked = SessionList {
+        session: Some(name.to_owned()),
+        ..SessionList::default()
+    };
+    let mut client = app.daemon.lease().await?;
+    let page = SessionPages::of(asked).next(&mut client).await;
+    let page = given_back(client, page)?;
+    let rows = page.map(|page| page.value).unwrap_or_default();
+    let mut open = rows
+        .into_iter()
+        .filter(|row| row.state != SessionPhase::Closed);
+    Ok(open.find(|row| row.session == name))
+}
+
+/// What was said in a turn.
+pub(super) async fn history(app: &App, row: &JobRow) -> Result<Option<TurnRow>, Refusal> {
+    let mut pages = HistoryPages::of(&row.session, Some(row.job)).with_events();
+    let mut client = app.daemon.lease().await?;
+    let page = pages.next(&mut client).await;
+    let page = given_back(client, page)?;
+    let turns = page.map(|page| page.value).unwrap_or_default();
+    Ok(turns.into_iter().find(|turn| turn.job == row.job))
+}
+
+/// The last line of a job, if it comes in time.
+pub(super) async fn last_line(
+    app: &App,
+    job: JobId,
+    within: Duration,
+) -> Result<Option<Line>, Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let collected = client.collect(&[job], Some(within), Wait::All).await;
+    let mut collected = given_back(client, collected)?;
+    let last = collected.results.pop();
+    Ok(last.and_then(|last| serde_json::from_value(last).ok()))
+}
+
+/// Ends a job, and waits a moment for its end.
+pub(super) async fn abort(app: &App, job: JobId) -> Result<(), Refusal> {
+    cancel(app, job).await?;
+    last_line(app, job, ENDS_WITHIN).await.map(drop)
+}
+
+/// Ends a job.
+pub(super) async fn cancel(app: &App, job: JobId) -> Result<(), Refusal> {
+    let fields = Abort {
+        job: Some(job),
+        ..Abort::default()
+    };
+    let mut client = app.daemon.lease().await?;
+    let answer = client.answer(RequestKind::Abort, &fields).await;
+    given_back(client, answer).map(drop)
+}
+
+/// Which store the daemon has.
+pub(super) async fn epoch(app: &App) -> Result<String, Refusal> {
+    let client = app.daemon.lease().await?;
+    let epoch = client.hello.epoch.clone();
+    client.done();
+    Ok(epoch)
+}
+
+/// Hands a turn in, if it wasn't before, and gives its job.
+pub(super) async fn handed_in(app: &App, source: Source) -> Result<JobRow, Refusal> {
+    let mut plan = match source {
+        Source::Job(row) => return Ok(*row),
+        Source::Plan(plan) => plan,
+    };
+    let send = std::mem::take(&mut plan.send);
+    let job = match dispatched(app, send).await {
+        Ok(job) => job,
+        Err(refusal) => match plan.after(&refusal) {
+            Some(send) => dispatched(app, send).await?,
+            None => return Err(refusal),
+        },
+    };
+    one(app, job).await?.ok_or_else(|| {
+        let why = format!("the job {job} was accepted, and is not there any more");
+        Failure::new(424, "strange-answer", why).into()
+    })
+}
+
+async fn dispatched(app: &App, send: Send) -> Result<JobId, Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let answer = client.dispatch(&[send]).await;
+    let rows = given_back(client, answer)?.value;
+    let row = rows.first().map(|row| row.job);
+    row.ok_or_else(|| {
+        let why = "the daemon accepted the turn, and gave no job";
+        Failure::new(424, "strange-answer", why).into()
+    })
+}
+
+/// What a job asks, the oldest first.
+pub(super) async fn questions(app: &App, row: &JobRow) -> Result<Vec<QuestionRow>, Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let answer = client.questions(Some(&row.session)).await;
+    let questions = given_back(client, answer)?.value;
+    let own = questions
+        .into_iter()
+        .filter(|question| question.job == row.job);
+    Ok(own.collect())
+}
+
+/// Answers a question.
+pub(super) async fn answer(app: &App, answer: &Answer) -> Result<(), Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let answered = client.answer_question(answer).await;
+    given_back(client, answered).map(drop)
+}
+
+/// All agents.
+pub(super) async fn agents(app: &App) -> Result<Vec<AgentRow>, Refusal> {
+    let mut client = app.daemon.lease().await?;
+    let answer = client.answer(RequestKind::Agents, &Nothing {}).await;
+    match given_back(client, answer)?.line {
+        Some(Line::Agents { agents, .. }) => Ok(agents),
+        _ => Ok(Vec::new()),
+    }
+}

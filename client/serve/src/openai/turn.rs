@@ -1,0 +1,162 @@
+//! The lines of a turn, from its acceptance to its end.
+//!
+//! Owns where they come from: a send of this request, or a job that is there already. A daemon that
+//! goes away is followed by the next. Must not know what is made of them.
+
+use agentd_client::events::Events;
+use agentd_client::turn::TurnStream;
+use agentd_faces::openai::failure::Failure;
+use agentd_protocol::request::{Send, Subscribe};
+use agentd_protocol::rows::JobRow;
+use agentd_protocol::{Code, JobId, Line};
+
+use super::plan::{Plan, Source};
+use super::{Refusal, models};
+use crate::app::App;
+
+/// What took the turn.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    pub(super) job: JobId,
+    pub(super) session: String,
+    pub(super) agent: String,
+}
+
+impl Taken {
+    /// Of a job that is there.
+    pub(super) fn of(row: &JobRow) -> Self {
+        Self {
+            job: row.job,
+            session: row.session.clone(),
+            agent: row.agent.clone(),
+        }
+    }
+}
+
+/// Lines to come.
+pub(super) struct Lines<'a> {
+    from: Origin<'a>,
+    /// What was read already.
+    ahead: Option<Line>,
+}
+
+enum Origin<'a> {
+    Sent(Box<TurnStream<'a>>),
+    Found(Box<Events>),
+    Over,
+}
+
+impl Lines<'_> {
+    /// The next line; `message_end` is the last. Dropped before it is there, the turn goes on.
+    pub(super) async fn next(&mut self) -> Result<Option<Line>, Refusal> {
+        if let Some(line) = self.ahead.take() {
+            return Ok(Some(line));
+        }
+        match &mut self.from {
+            Origin::Sent(turn) => Ok(turn.next().await?),
+            Origin::Found(events) => loop {
+                let received = events.next_over_restarts().await?;
+                match received.line {
+                    None | Some(Line::Live { .. } | Line::Accepted(_)) => {}
+                    Some(Line::Error(error)) => {
+                        self.from = Origin::Over;
+                        return Err(Failure::ended(&error).into());
+                    }
+                    Some(line) => {
+                        if line.ends_job() {
+                            self.from = Origin::Over;
+                        }
+                        return Ok(Some(line));
+                    }
+                }
+            },
+            Origin::Over => Ok(None),
+        }
+    }
+}
+
+/// Begins to read a request's turn, which is sent if it wasn't before.
+pub(super) async fn begin<'a>(app: &'a App, source: Source) -> Result<(Taken, Lines<'a>), Refusal> {
+    match source {
+        Source::Job(row) => found(app, &row).await,
+        Source::Plan(plan) => match planned(app, *plan).await {
+            Err(refusal) => Err(models::explained(app, refusal).await),
+            begun => begun,
+        },
+    }
+}
+
+async fn planned(app: &App, mut plan: Plan) -> Result<(Taken, Lines<'_>), Refusal> {
+    let send = std::mem::take(&mut plan.send);
+    // What its program says itself an agent refuses only when it runs: before its first word.
+    let waits = matches!(plan.otherwise, Some((Code::Unsupported, _)));
+    let refusal = match sent(app, send).await {
+        Ok((taken, mut lines)) if waits => match ahead(&mut lines).await {
+            Ok(()) => return Ok((taken, lines)),
+            Err(refusal) => refusal,
+        },
+        Ok(begun) => return Ok(begun),
+        Err(refusal) => refusal,
+    };
+    match plan.after(&refusal) {
+        Some(send) => sent(app, send).await,
+        None => Err(refusal),
+    }
+}
+
+/// Reads up to a turn's first word.
+async fn ahead(lines: &mut Lines<'_>) -> Result<(), Refusal> {
+    loop {
+        match lines.next().await? {
+            Some(Line::Running { .. } | Line::Note { .. }) => {}
+            line => {
+                lines.ahead = line;
+                return Ok(());
+            }
+        }
+    }
+}
+
+async fn sent(app: &App, send: Send) -> Result<(Taken, Lines<'_>), Refusal> {
+    let turn = app.daemon.agentd.turn("").set(|blank| *blank = send);
+    let mut turn = turn.stream().await?;
+    loop {
+        match turn.next().await? {
+            Some(Line::Accepted(accepted)) => {
+                let taken = Taken {
+                    job: accepted.job,
+                    session: accepted.session,
+                    agent: accepted.agent,
+                };
+                let lines = Lines {
+                    from: Origin::Sent(Box::new(turn)),
+                    ahead: None,
+                };
+                return Ok((taken, lines));
+            }
+            // `accepted` comes first.
+            Some(_) => {}
+            None => {
+                let why = "the daemon neither accepted nor refused the turn";
+                return Err(Failure::new(424, "strange-answer", why).into());
+            }
+        }
+    }
+}
+
+async fn found<'a>(app: &'a App, row: &JobRow) -> Result<(Taken, Lines<'a>), Refusal> {
+    let subscribe = Subscribe {
+        session: None,
+        jobs: Some(vec![row.job]),
+        after: Some(0),
+        epoch: None,
+    };
+    let client = app.daemon.connect().await?;
+    let events = client.subscribe(&subscribe).await?;
+    let taken = Taken::of(row);
+    let lines = Lines {
+        from: Origin::Found(Box::new(events)),
+        ahead: None,
+    };
+    Ok((taken, lines))
+}

@@ -1,0 +1,272 @@
+//! Models and chat completions: whole, streamed, failed, asked again.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+
+use serde_json::{Value, json};
+
+use super::{chat, chunks, content, error, header, said};
+use crate::http::{Http, jobs, served};
+use crate::support::{Daemon, needs, wait_for};
+
+#[test]
+fn openai_models_are_the_usable_agents() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let list = http.curl("/v1/models", &[]).json();
+    let ids: Vec<&Value> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["id"])
+        .collect();
+    assert_eq!((&list["object"], ids[0]), (&json!("list"), &json!("timmy")));
+    assert!(ids.contains(&&json!("chaos")), "{list}");
+    for model in ["timmy", "agentd", "timmy/echo/scripted"] {
+        let one = http.curl(&format!("/v1/models/{model}"), &[]);
+        assert_eq!(
+            (one.status, &one.json()["id"]),
+            (200, &json!(model)),
+            "{one:?}"
+        );
+        assert!(header(&one, "x-request-id").unwrap().starts_with("req_"));
+    }
+    for model in ["gpt-4o", "timmy/echo/other", "timmy//x"] {
+        let unknown = http.curl(&format!("/v1/models/{model}"), &[]);
+        assert_eq!(error(&unknown).0, 404, "{model}");
+    }
+}
+
+#[test]
+fn chat_is_answered_whole_and_as_chunks() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let whole = chat(&http, &said("hello world"));
+    assert_eq!(content(&whole), "hello world");
+    let reply = whole.json();
+    assert_eq!(
+        (&reply["id"], &reply["object"]),
+        (&json!("chatcmpl-j1"), &json!("chat.completion"))
+    );
+    assert_eq!(
+        (&reply["model"], &reply["choices"][0]["finish_reason"]),
+        (&json!("timmy"), &json!("stop"))
+    );
+    assert_eq!(reply["usage"]["total_tokens"], 0);
+    assert_eq!(header(&whole, "x-agentd-job"), Some("j1"));
+    let session = header(&whole, "x-agentd-session").unwrap();
+    assert_eq!(header(&whole, "x-hermes-session-id"), Some(session));
+    let mut body = said("[[tool ls]] said in pieces");
+    body["stream"] = true.into();
+    body["model"] = "timmy".into();
+    body["stream_options"] = json!({"include_usage": true});
+    body["tools"] = json!([{"type": "function"}]);
+    let stream = chat(&http, &body);
+    assert_eq!(header(&stream, "x-agentd-ignored"), Some("tools"));
+    let (chunks, done) = chunks(&stream);
+    assert!(done);
+    let (usage, chunks) = chunks.split_last().unwrap();
+    assert_eq!(usage["choices"], json!([]));
+    let mut text = String::new();
+    for chunk in chunks {
+        assert_eq!(chunk["id"], "chatcmpl-j2");
+        let delta = &chunk["choices"][0]["delta"];
+        assert!(delta.get("tool_calls").is_none());
+        text += delta["content"].as_str().unwrap_or_default();
+    }
+    assert_eq!(text.trim(), "said in pieces");
+    let tools = chunks
+        .iter()
+        .filter(|chunk| chunk["agentd"]["tool"].is_object());
+    assert_eq!(tools.count(), 2);
+    assert_eq!(jobs(&daemon), 2);
+}
+
+#[test]
+fn chat_that_failed_is_never_asked_again() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let failed = chat(&http, &said("[[error=rate-limit]]"));
+    assert_eq!(error(&failed), (424, "rate-limit".to_owned(), None));
+    assert_eq!(header(&failed, "x-should-retry"), Some("false"));
+    assert_eq!(header(&failed, "x-agentd-job"), Some("j1"));
+    let long = chat(&http, &said("[[error=context-overflow]]"));
+    assert_eq!(error(&long).1, "context_length_exceeded");
+    let mut body = said("begun [[error=rate-limit]]");
+    body["stream"] = true.into();
+    let (chunks, done) = chunks(&chat(&http, &body));
+    let last = chunks.last().unwrap();
+    assert_eq!(
+        (&last["error"]["code"], done),
+        (&json!("rate-limit"), false)
+    );
+    assert!(
+        chunks
+            .iter()
+            .all(|chunk| chunk["choices"][0]["finish_reason"].is_null())
+    );
+    assert_eq!(jobs(&daemon), 3);
+    // Nothing happened: the models that there are, are named.
+    let mut body = said("hi");
+    body["model"] = "gpt-4o".into();
+    let unknown = chat(&http, &body);
+    assert_eq!(
+        error(&unknown),
+        (404, "model_not_found".to_owned(), Some("model".to_owned()))
+    );
+    assert!(unknown.body.contains("`timmy`"), "{unknown:?}");
+    assert_eq!(jobs(&daemon), 3);
+}
+
+#[test]
+fn chat_asked_again_is_the_same_turn() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let body = said("once [[sleep 300]] more");
+    let count = |count: &str| {
+        let more = [
+            format!("x-stainless-retry-count: {count}"),
+            "x-stainless-read-timeout: 60".to_owned(),
+        ];
+        [
+            "-H".to_owned(),
+            more[0].clone(),
+            "-H".to_owned(),
+            more[1].clone(),
+        ]
+    };
+    // The first one leaves before its answer.
+    let mut stream = http.connect();
+    let text = body.to_string();
+    let head = http.head("POST /v1/chat/completions");
+    let request = format!(
+        "{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    wait_for("it is accepted", || (jobs(&daemon) == 1).then_some(()));
+    stream.shutdown(Shutdown::Both).unwrap();
+    let more = count("1");
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
+    let again = http.post_with("/v1/chat/completions", &body, &more);
+    assert_eq!(
+        (content(&again), header(&again, "x-agentd-job")),
+        ("once more".to_owned(), Some("j1"))
+    );
+    let mut streamed = body.clone();
+    streamed["stream"] = true.into();
+    let other = http.post_with("/v1/chat/completions", &streamed, &more);
+    assert_eq!(header(&other, "x-agentd-job"), Some("j2"));
+    let (_, done) = chunks(&http.post_with("/v1/chat/completions", &streamed, &more));
+    assert!(done);
+    // Without a word of an earlier one it is another turn.
+    assert_eq!(header(&chat(&http, &body), "x-agentd-job"), Some("j3"));
+    let key = ["-H", "Idempotency-Key: monday"];
+    for _ in 0..2 {
+        let keyed = http.post_with("/v1/chat/completions", &body, &key);
+        assert_eq!(header(&keyed, "x-agentd-job"), Some("j4"));
+    }
+    let other = http.post_with("/v1/chat/completions", &said("other"), &key);
+    assert_eq!(error(&other).1, "idempotency-conflict");
+    assert_eq!(jobs(&daemon), 4);
+}
+
+/// Reads a stream up to its first word.
+fn begun(http: &Http, body: &Value) -> BufReader<std::net::TcpStream> {
+    let mut stream = http.connect();
+    let text = body.to_string();
+    let head = http.head("POST /v1/chat/completions");
+    let request = format!(
+        "{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+        text.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut said = String::new();
+    while !said.contains("\"content\":\"begun") {
+        assert!(reader.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    reader
+}
+
+#[test]
+fn chat_stream_that_is_closed_cancels_its_turn() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let mut body = said("begun [[sleep 600000]]");
+    body["stream"] = true.into();
+    drop(begun(&http, &body));
+    let stop = |daemon: &Daemon, job: &str| {
+        let row = daemon.ask(r#"{"type":"jobs"}"#).remove(0);
+        let rows = row["jobs"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["job"] == job)?;
+        row["stop"].as_str().map(str::to_owned)
+    };
+    let stopped = wait_for("it is cancelled", || stop(&daemon, "j1"));
+    assert_eq!(stopped, "cancelled");
+    let keeping = Http::with(&daemon.place, &["--keep-turns", "--model", "gpt-4o=timmy"]);
+    body["model"] = "gpt-4o".into();
+    body["messages"][0]["content"] = "begun [[sleep 500]] on".into();
+    drop(begun(&keeping, &body));
+    assert_eq!(wait_for("it ends", || stop(&daemon, "j2")), "end_turn");
+}
+
+#[test]
+fn chat_stream_hears_that_the_daemon_died() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let mut body = said("begun [[sleep 600000]]");
+    body["stream"] = true.into();
+    let mut stream = begun(&http, &body);
+    let place = daemon.kill();
+    let daemon = place.start();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("\"code\":\"interrupted\""), "{rest}");
+    assert!(!rest.contains("[DONE]"), "{rest}");
+    assert_eq!(jobs(&daemon), 1);
+}
+
+#[test]
+fn chat_without_a_daemon_may_be_asked_again() {
+    if needs("curl").is_none() {
+        return;
+    }
+    let daemon = Daemon::start();
+    let http = Http::start(&daemon.place);
+    let _place = daemon.kill();
+    let refused = chat(&http, &said("hi"));
+    assert_eq!(error(&refused).0, 503);
+    assert_eq!(header(&refused, "retry-after"), Some("1"));
+    assert_eq!(header(&refused, "x-should-retry"), Some("true"));
+}
+
+#[test]
+fn chat_passes_pictures_on() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let file = json!({"type": "file", "file": {"file_data": "data:text/plain;base64,aGVsbG8=", "filename": "greeting"}});
+    let parts = json!([{"type": "text", "text": "chaos:attached"}, file]);
+    let body = json!({"model": "chaos", "messages": [{"role": "user", "content": parts}]});
+    assert_eq!(
+        content(&chat(&http, &body)),
+        "text/plain greeting 8 aGVsbG8="
+    );
+    let url = json!({"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/a.png"}});
+    let body = json!({"messages": [{"role": "user", "content": [url]}]});
+    assert_eq!(
+        error(&chat(&http, &body)),
+        (
+            400,
+            "invalid_value".to_owned(),
+            Some("messages[0].content[0]".to_owned())
+        )
+    );
+}

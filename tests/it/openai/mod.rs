@@ -1,0 +1,82 @@
+//! OpenAI's API from outside: a real server before a real daemon.
+//!
+//! Owns what is asked by `curl` (`chat`, `sessions`, `responses`, `runs`), badly (`hostile`), and by
+//! OpenAI's own clients (`sdks`). The server is `http`'s.
+
+mod chat;
+mod codex;
+mod hostile;
+mod responses;
+mod runs;
+mod sdks;
+mod sessions;
+
+use serde_json::{Value, json};
+
+use crate::http::{Answer, Http};
+
+/// One message of the user.
+pub fn said(text: &str) -> Value {
+    json!({"messages": [{"role": "user", "content": text}]})
+}
+
+/// The events of a stream, and whether it ended as it should.
+pub fn chunks(answer: &Answer) -> (Vec<Value>, bool) {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(
+        answer.head.contains("content-type: text/event-stream"),
+        "{answer:?}"
+    );
+    let mut found = Vec::new();
+    let mut done = false;
+    for event in answer.body.split_terminator("\n\n") {
+        let mut lines = event.lines();
+        let data = lines.find_map(|line| line.strip_prefix("data: "));
+        match data {
+            Some("[DONE]") => done = true,
+            Some(data) => found.push(serde_json::from_str(data).unwrap()),
+            None => assert!(event.starts_with(':'), "{event}"),
+        }
+    }
+    (found, done)
+}
+
+/// A header of an answer.
+pub fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
+    let named = |line: &'a str| line.strip_prefix(name)?.strip_prefix(": ");
+    answer.head.lines().find_map(named)
+}
+
+/// The error of an answer: its status, code and param.
+pub fn error(answer: &Answer) -> (u16, String, Option<String>) {
+    assert!(
+        answer.head.contains("content-type: application/json"),
+        "{answer:?}"
+    );
+    let error = answer.json()["error"].clone();
+    assert!(!error["message"].as_str().unwrap().is_empty(), "{answer:?}");
+    assert!(
+        error["type"].is_string() && error.get("param").is_some(),
+        "{answer:?}"
+    );
+    let word = |name: &str| error[name].as_str().map(str::to_owned);
+    (answer.status, word("code").unwrap(), word("param"))
+}
+
+/// What a completion says.
+pub fn content(answer: &Answer) -> String {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let content = answer.json()["choices"][0]["message"]["content"].clone();
+    words(&content)
+}
+
+/// The words of a text, whatever is between them.
+pub fn words(text: &Value) -> String {
+    let words: Vec<&str> = text.as_str().unwrap().split_whitespace().collect();
+    words.join(" ")
+}
+
+/// Asks for a chat completion.
+pub fn chat(http: &Http, body: &Value) -> Answer {
+    http.post("/v1/chat/completions", body)
+}
