@@ -201,7 +201,8 @@ export type By =
   | "agent"
   | "provider"
   | "model"
-  | "day";
+  | "day"
+  | "session";
 
 /** Who is told of a job's end; the whole of `webhook.test`, too. */
 export interface Callback {
@@ -463,6 +464,14 @@ export interface DrainRequest {
   id?: unknown;
 }
 
+/** A message of a conversation that was held elsewhere. */
+export interface Earlier {
+  /** Whose it is. */
+  role: Speaker;
+  /** What was said; not blank. */
+  text: string;
+}
+
 /** One configured endpoint; its secrets are told to nobody. */
 export interface EndpointRow {
   url: string;
@@ -695,6 +704,7 @@ export type Line =
   | ToolEndLine
   | QuestionLine
   | QuestionClosedLine
+  | SessionChangedLine
   | NoteLine
   | AgentEventLine
   | MessageEndLine
@@ -714,9 +724,11 @@ export type Line =
   | ModelsLine
   | SessionListLine
   | SessionNewLine
+  | SessionForkLine
   | SessionCloseLine
   | SessionResumeLine
   | SessionRenameLine
+  | SessionTitleLine
   | SessionSearchLine
   | SessionHistoryLine
   | BackupLine
@@ -1055,12 +1067,14 @@ export type Request =
   | RestartWorkerRequest
   | SendRequest
   | SessionCloseRequest
+  | SessionForkRequest
   | SessionHistoryRequest
   | SessionListRequest
   | SessionNewRequest
   | SessionRenameRequest
   | SessionResumeRequest
   | SessionSearchRequest
+  | SessionTitleRequest
   | SetModelRequest
   | ShutdownRequest
   | StatusRequest
@@ -1188,6 +1202,10 @@ export interface Send {
   cwd_if_new?: string | null;
   /** Restricts the agent's tools. */
   toolsets?: string[] | null;
+  /** What the agent is told before the conversation: only with the send that begins a session. */
+  system?: string | null;
+  /** What was said before elsewhere, oldest first: likewise. */
+  history?: Earlier[];
   /** Seconds it may run; 3600 when absent. */
   timeout?: number | null;
   /** Seconds it may wait; 3600 when absent. */
@@ -1252,6 +1270,10 @@ export interface SendRequest {
   cwd_if_new?: string | null;
   /** Restricts the agent's tools. */
   toolsets?: string[] | null;
+  /** What the agent is told before the conversation: only with the send that begins a session. */
+  system?: string | null;
+  /** What was said before elsewhere, oldest first: likewise. */
+  history?: Earlier[];
   /** Seconds it may run; 3600 when absent. */
   timeout?: number | null;
   /** Seconds it may wait; 3600 when absent. */
@@ -1290,6 +1312,41 @@ export interface SendRequest {
   id?: unknown;
 }
 
+/** What is otherwise with a session. */
+export type SessionChange =
+  | "made"
+  | "titled"
+  | "renamed"
+  | "model"
+  | "state"
+  | "closed"
+  | "missed"
+  | "other";
+
+/** `session_changed`: a session was made, or is otherwise than it was. It has no number. */
+export interface SessionChangedLine {
+  type: "session_changed";
+  /** Which; none of `missed`. */
+  session?: string;
+  /** What is otherwise. */
+  change: SessionChange;
+  agent?: string;
+  cwd?: string;
+  /** Whose copy it is. */
+  from?: string;
+  title?: string;
+  /** As it was called. */
+  was?: string;
+  provider?: string;
+  model?: string;
+  thinking?: string;
+  state?: SessionPhase;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
 export interface SessionCloseLine {
   type: "session.close";
   ok: boolean;
@@ -1305,6 +1362,32 @@ export interface SessionCloseRequest {
   type: "session.close";
   /** Which. */
   session: string;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface SessionForkLine {
+  type: "session.fork";
+  ok: boolean;
+  /** The new one. */
+  session: string;
+  /** The one that it begins with. */
+  from: string;
+  agent: string;
+  cwd: string;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `session.fork`: another session that begins with what the agent remembers of this one. */
+export interface SessionForkRequest {
+  type: "session.fork";
+  /** Which. */
+  session: string;
+  /** What the new one is called; a name is made when absent. */
+  to?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }
@@ -1373,6 +1456,8 @@ export interface SessionListRequest {
   idle_for?: number | null;
   /** Those used last first: one page, without a next. */
   newest?: boolean;
+  /** Only those that were closed, and none of the others. */
+  closed?: boolean;
   /** At most so many; 50 when absent. */
   limit?: number | null;
   /** The `next` of the page before. */
@@ -1404,6 +1489,8 @@ export interface SessionNewRequest {
   cwd?: string | null;
   /** Restricts the agent's tools. */
   toolsets?: string[] | null;
+  /** What the agent is told before the conversation. */
+  system?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }
@@ -1506,6 +1593,28 @@ export interface SessionSearchRequest {
   id?: unknown;
 }
 
+export interface SessionTitleLine {
+  type: "session.title";
+  ok: boolean;
+  session: string;
+  title: string | null;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `session.title`: what a session is called in lists. */
+export interface SessionTitleRequest {
+  type: "session.title";
+  /** Which. */
+  session: string;
+  /** Its title from now on; without one it is how its first prompt begins. */
+  title?: string | null;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
 export interface SetModelLine {
   type: "set_model";
   ok: boolean;
@@ -1565,6 +1674,11 @@ export interface SpareFacts {
   /** Why there are none now, or not as many as agents are in use. */
   held?: string;
 }
+
+/** Who said something. */
+export type Speaker =
+  | "user"
+  | "assistant";
 
 /** `status`'s answer. */
 export interface StatusLine {
@@ -1650,6 +1764,8 @@ export interface SubscribeRequest {
   after?: number | null;
   /** The cursor's epoch: of another one, it is refused. */
   epoch?: string | null;
+  /** What becomes of sessions, too. */
+  sessions?: boolean;
   /** Comes back in every line about it. */
   id?: unknown;
 }
@@ -1855,6 +1971,8 @@ export interface UsageRequest {
   before?: string | null;
   /** Added up by this, rather than each by itself, where that is quick. */
   by?: By | null;
+  /** Only in this session. */
+  session?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }
@@ -1864,6 +1982,8 @@ export interface UsageRow {
   job: string;
   accepted_at: string;
   agent: string;
+  /** A closed one under the name that it had. */
+  session?: string;
   provider: string | null;
   model: string | null;
   /** `None` where nobody knows. */
@@ -2006,12 +2126,14 @@ export interface Requests {
   restart_worker: { request: RestartWorkerRequest; answer: RestartWorkerLine };
   send: { request: SendRequest; answer: MessageEndLine };
   "session.close": { request: SessionCloseRequest; answer: SessionCloseLine };
+  "session.fork": { request: SessionForkRequest; answer: SessionForkLine };
   "session.history": { request: SessionHistoryRequest; answer: SessionHistoryLine };
   "session.list": { request: SessionListRequest; answer: SessionListLine };
   "session.new": { request: SessionNewRequest; answer: SessionNewLine };
   "session.rename": { request: SessionRenameRequest; answer: SessionRenameLine };
   "session.resume": { request: SessionResumeRequest; answer: SessionResumeLine };
   "session.search": { request: SessionSearchRequest; answer: SessionSearchLine };
+  "session.title": { request: SessionTitleRequest; answer: SessionTitleLine };
   set_model: { request: SetModelRequest; answer: SetModelLine };
   shutdown: { request: ShutdownRequest; answer: ShutdownLine };
   status: { request: StatusRequest; answer: StatusLine };
@@ -2046,12 +2168,14 @@ export const REQUESTS = {
   restart_worker: { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },
   send: { changes: true, takes_long: false, from_worker: true, from_send_only_key: true },
   "session.close": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
+  "session.fork": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
   "session.history": { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   "session.list": { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   "session.new": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
   "session.rename": { changes: true, takes_long: true, from_worker: true, from_send_only_key: false },
   "session.resume": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
   "session.search": { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
+  "session.title": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
   set_model: { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },
   shutdown: { changes: false, takes_long: false, from_worker: true, from_send_only_key: true },
   status: { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
@@ -2079,6 +2203,8 @@ export const SEND_FIELDS = [
   "cwd",
   "cwd_if_new",
   "toolsets",
+  "system",
+  "history",
   "timeout",
   "expires",
   "idempotency_key",
