@@ -212,7 +212,7 @@ fn mcp_agents_work_where_their_client_does() {
 }
 
 #[test]
-fn mcp_question_is_answered_by_the_client_s_user() {
+fn mcp_question_is_answered_by_the_user() {
     let daemon = Daemon::start();
     let asking = |kind: &str| json!({"prompt": format!("chaos:ask {kind}"), "agent": "chaos"});
     let mut client = Client::initialized(&daemon.place, "2025-06-18", &json!({"elicitation": {}}));
@@ -307,7 +307,7 @@ fn mcp_runs_without_a_daemon_unless_forbidden() {
 }
 
 #[test]
-fn mcp_calls_from_a_pipe_are_answered_before_it_ends() {
+fn mcp_calls_from_a_pipe_are_answered() {
     let daemon = Daemon::start();
     let mut command = daemon.place.command(AGENTCTL);
     command.args(["serve", "mcp"]);

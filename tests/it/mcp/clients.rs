@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::agents::{claude, codex};
+use crate::http::Http;
 use crate::mock_model::MockModel;
 use crate::support::{AGENTCTL, Daemon, Finished, finish, skipped};
 
@@ -56,6 +57,12 @@ fn mcp_claude_code_asks_other_agents() {
             r#"[[use mcp__agentd__ask {"prompt":"x","agent":"tmmy"} ]]"#.to_owned(),
             "did you mean `timmy`",
         ),
+        // Nobody is there whom it could ask, which it says at once.
+        (
+            r#"[[use mcp__agentd__ask {"prompt":"chaos:ask approval","agent":"chaos"} ]]"#
+                .to_owned(),
+            "approve=false",
+        ),
     ];
     for (prompt, said) in cases {
         let mut command = daemon.place.command(&program);
@@ -86,7 +93,7 @@ fn mcp_claude_code_asks_other_agents() {
         );
     }
     let all = jobs(&daemon);
-    assert_eq!(all.len(), 2, "{all:#?}");
+    assert_eq!(all.len(), 3, "{all:#?}");
     assert_eq!(
         all[0]["labels"],
         json!({"via": "mcp", "client": "claude-code"}),
@@ -157,28 +164,37 @@ fn mcp_inspector_lists_and_calls() {
         return;
     };
     let daemon = daemon();
-    let inspect = |more: &[&str]| {
-        let mut command: Command = daemon.place.command(&program);
-        command
-            .args(["--cli", AGENTCTL, "--socket"])
-            .arg(daemon.place.socket())
-            .args(["serve", "mcp"])
-            .args(more);
-        let done = finish(command, b"");
-        succeeded(&done);
-        let found: Value =
-            serde_json::from_str(&done.stdout).unwrap_or_else(|why| panic!("{why}: {done:#?}"));
-        found
-    };
-    let list = inspect(&["--method", "tools/list"]);
-    assert_eq!(list["tools"].as_array().unwrap().len(), 9, "{list:#}");
-    let said = inspect(&[
-        "--method",
-        "tools/call",
-        "--tool-name",
-        "ask",
-        "--tool-arg",
-        "prompt=hello",
-    ]);
-    assert_eq!(said["structuredContent"]["text"], "hello", "{said:#}");
+    let http = Http::start(&daemon.place);
+    let (page, token) = (
+        format!("http://{}/mcp", http.at),
+        format!("Authorization: Bearer {}", http.token),
+    );
+    let socket = daemon.place.socket();
+    let places: [&[&str]; 2] = [
+        &[
+            AGENTCTL,
+            "--socket",
+            socket.to_str().unwrap(),
+            "serve",
+            "mcp",
+        ],
+        &[&page, "--transport", "http", "--header", &token],
+    ];
+    for place in places {
+        let inspect = |more: &[&str]| {
+            let mut command: Command = daemon.place.command(&program);
+            command.arg("--cli").args(place).args(more);
+            let done = finish(command, b"");
+            succeeded(&done);
+            // It looks at the schemas, too.
+            assert!(!done.stderr.contains("Warning"), "{done:#?}");
+            let found = serde_json::from_str(&done.stdout);
+            found.unwrap_or_else(|why| panic!("{why}: {done:#?}"))
+        };
+        let list: Value = inspect(&["--method", "tools/list", "--strict"]);
+        assert_eq!(list["tools"].as_array().unwrap().len(), 9, "{list:#}");
+        let ask = ["--tool-name", "ask", "--tool-arg", "prompt=hello"];
+        let said: Value = inspect(&[&["--method", "tools/call"][..], &ask].concat());
+        assert_eq!(said["structuredContent"]["text"], "hello", "{said:#}");
+    }
 }

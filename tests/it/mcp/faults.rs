@@ -57,7 +57,7 @@ fn mcp_daemon_killed_amid_an_ask_is_told() {
 }
 
 #[test]
-fn mcp_daemon_gone_for_good_is_told_with_the_job() {
+fn mcp_daemon_gone_is_told_with_the_job() {
     let daemon = Daemon::start();
     let mut client = Client::new(&daemon.place);
     let id = begin(&daemon.place, &mut client, "main");
@@ -111,7 +111,7 @@ fn mcp_two_clients_share_a_session_in_turn() {
 }
 
 #[test]
-fn mcp_agents_that_ask_themselves_come_to_an_end() {
+fn mcp_agents_that_ask_themselves_end() {
     let place = Place::new("");
     let ask = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask", "arguments": {"prompt": "deeper", "agent": "deep"}}});
     std::fs::write(place.path("ask"), format!("{ask}\n")).unwrap();

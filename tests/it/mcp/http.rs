@@ -179,7 +179,7 @@ fn mcp_over_http_never_runs_without_a_daemon() {
 }
 
 #[test]
-fn mcp_over_http_question_is_answered_by_asking_again() {
+fn mcp_over_http_question_is_an_answer() {
     let Some((_daemon, http)) = served() else {
         return;
     };

@@ -17,7 +17,7 @@ fn meta(elicitation: bool) -> Value {
 }
 
 #[test]
-fn mcp_task_of_2025_is_made_read_and_listed() {
+fn mcp_task_of_2025_is_read_and_listed() {
     let daemon = Daemon::start();
     let mut client = Client::new(&daemon.place);
     let gate = daemon.path("gate");
@@ -110,7 +110,7 @@ fn mcp_task_of_2025_has_its_questions_put() {
 }
 
 #[test]
-fn mcp_task_of_2026_is_an_ask_that_takes_long() {
+fn mcp_task_of_2026_is_a_long_ask() {
     let daemon = Daemon::start();
     let mut client = Client::bare(&daemon.place, &[]);
     let ask = |prompt: &str, elicitation: bool| {
@@ -189,7 +189,7 @@ fn mcp_task_of_2026_is_an_ask_that_takes_long() {
 }
 
 #[test]
-fn mcp_task_of_2026_is_cancelled_with_its_turn() {
+fn mcp_task_of_2026_is_cancelled() {
     let daemon = Daemon::start();
     let mut client = Client::bare(&daemon.place, &[]);
     let arguments = json!({"prompt": "chaos:sleep-ms 60000", "agent": "chaos", "wait_s": 0});

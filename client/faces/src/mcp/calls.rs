@@ -418,8 +418,8 @@ mod tests {
             let roots = uris.iter().map(|uri| json!({"uri": uri}));
             first_root(&json!({"roots": roots.collect::<Vec<_>>()}))
         };
-        let found = roots(&["https://x", "file:///home/a%20b/%C3%A9", "file:///other"]);
-        assert_eq!(found, Some(PathBuf::from("/home/a b/é")));
+        let found = roots(&["https://x", "file:///srv/a%20b/%C3%A9", "file:///other"]);
+        assert_eq!(found, Some(PathBuf::from("/srv/a b/é")));
         assert_eq!(roots(&["file://localhost/x"]), Some(PathBuf::from("/x")));
         assert_eq!(
             roots(&["file://server/x", "file:///%zz", "file:///%"]),

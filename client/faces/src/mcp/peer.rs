@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_revision_is_the_client_s_or_the_usual() {
+    fn mcp_revision_is_the_clients_or_usual() {
         for (asked, agreed) in [
             ("2025-06-18", "2025-06-18"),
             ("2025-11-25", "2025-11-25"),

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_form_is_an_answer_whatever_is_in_it() {
+    fn mcp_form_is_an_answer_whatever_it_has() {
         let said = |kind: Kind, form: Value| answer("q", Some(kind), &form);
         let accept = |content: Value| json!({"action": "accept", "content": content});
         let cancel = json!({"question_id": "q", "cancel": true});

@@ -203,7 +203,7 @@ fn mcp_clients_are_served_as_they_were_recorded() {
 }
 
 #[test]
-fn mcp_bad_lines_are_answered_and_it_goes_on() {
+fn mcp_bad_lines_are_answered_and_survived() {
     let mut played = Played::new();
     for (line, code) in [
         ("{", -32700),
@@ -310,7 +310,7 @@ fn mcp_wrong_arguments_are_told_to_the_model() {
 }
 
 #[test]
-fn mcp_ask_returns_in_time_and_its_job_goes_on() {
+fn mcp_ask_returns_while_its_job_goes_on() {
     let mut played = Played::new();
     played.calls(
         1,
@@ -340,7 +340,7 @@ fn mcp_ask_returns_in_time_and_its_job_goes_on() {
 }
 
 #[test]
-fn mcp_text_so_far_is_told_at_the_end_of_the_wait() {
+fn mcp_text_so_far_ends_the_wait() {
     let mut played = Played::new();
     played.calls(1, "ask", &json!({"prompt": "hi"}));
     let send = played.request();
@@ -382,7 +382,7 @@ fn mcp_daemon_lost_is_asked_again_by_key() {
 }
 
 #[test]
-fn mcp_daemon_that_stops_is_asked_again_when_gone() {
+fn mcp_daemon_that_stops_is_asked_again() {
     let mut played = Played::new();
     played.calls(1, "ask", &json!({"prompt": "hi"}));
     played.calls(2, "agents", &json!({}));
@@ -417,7 +417,7 @@ fn mcp_nobody_serves_is_told_to_the_model() {
 }
 
 #[test]
-fn mcp_cancelled_call_is_silent_and_aborts_if_wanted() {
+fn mcp_cancelled_call_is_silent() {
     for (abort, session, expected) in [
         (false, None, None),
         (true, None, Some("j1")),
@@ -441,7 +441,7 @@ fn mcp_cancelled_call_is_silent_and_aborts_if_wanted() {
 }
 
 #[test]
-fn mcp_tool_use_answered_once_is_another_job_next() {
+fn mcp_tool_use_answered_is_another_job() {
     let mut played = Played::new();
     let mut keys = Vec::new();
     for id in 1..=3 {
@@ -461,7 +461,7 @@ fn mcp_tool_use_answered_once_is_another_job_next() {
 }
 
 #[test]
-fn mcp_client_that_left_is_waited_for_a_minute() {
+fn mcp_client_that_left_has_a_minute() {
     let mut played = Played::new();
     played.calls(1, "ask", &json!({"prompt": "hi", "wait_s": 600}));
     played.face.client_ended(played.now, &mut played.out);
@@ -475,7 +475,7 @@ fn mcp_client_that_left_is_waited_for_a_minute() {
 }
 
 #[test]
-fn mcp_prompt_too_long_for_a_line_is_refused() {
+fn mcp_prompt_too_long_is_refused() {
     let mut played = Played::new();
     let long = "x".repeat(16 * 1024 * 1024);
     for (tool, arguments) in [

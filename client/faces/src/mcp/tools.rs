@@ -261,7 +261,12 @@ impl Tool {
 
     // Enough for a client that checks, and for a model that reads it: each member says what it is.
     fn output(self) -> Value {
-        let rows = |name: &str| json!({"type": "object", "properties": {name: {"type": "array", "items": {"type": "object"}}, "next": {}}});
+        let rows = |name: &str| json!({"type": "object", "properties": {name: {"type": "array", "items": {"type": "object"}}}});
+        let page = |name: &str, next: &str| {
+            let mut page = rows(name);
+            page["properties"]["next"] = json!({"type": next});
+            page
+        };
         match self {
             Self::Ask => json!({"type": "object", "properties": ended(), "required": ["state"]}),
             Self::Dispatch => rows("jobs"),
@@ -276,8 +281,8 @@ impl Tool {
             }
             Self::Sessions => rows("sessions"),
             Self::Agents => rows("agents"),
-            Self::Jobs => rows("jobs"),
-            Self::History => rows("turns"),
+            Self::Jobs => page("jobs", "string"),
+            Self::History => page("turns", "integer"),
             Self::Questions => rows("questions"),
             Self::Answer => {
                 json!({"type": "object", "properties": {"question_id": {"type": "string"}}})

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Played, has, meta};
 
 #[test]
-fn mcp_question_is_put_to_the_user_by_a_request() {
+fn mcp_question_is_put_to_the_user() {
     let mut played = Played::new();
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "test"}});
     played.says(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}));
@@ -89,7 +89,7 @@ fn mcp_question_without_forms_ends_the_wait() {
 }
 
 #[test]
-fn mcp_question_of_2026_is_answered_by_asking_again() {
+fn mcp_question_of_2026_is_an_answer() {
     let mut played = Played::new();
     let params = json!({"name": "ask", "arguments": {"prompt": "hi"}, "_meta": meta(&json!({"elicitation": {"form": {}}}))});
     played.says(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));

@@ -29,7 +29,7 @@ fn initialized(played: &mut Played) -> Value {
 }
 
 #[test]
-fn mcp_answers_are_of_the_published_types() {
+fn mcp_answers_have_published_types() {
     let mut played = Played::new();
     let begun = initialized(&mut played);
     let known = understood::<InitializeResult>(&begun);
@@ -81,7 +81,7 @@ fn mcp_answers_are_of_the_published_types() {
 }
 
 #[test]
-fn mcp_answers_of_2026_are_of_the_published_types() {
+fn mcp_answers_of_2026_have_published_types() {
     let mut played = Played::new();
     let all = meta(
         &json!({"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}),
