@@ -20,9 +20,7 @@ use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
 use super::turn_text::{Shown, TurnText};
-use super::{
-    ask, choose, compose, config_check, connecting, first_use, last, output, render,
-};
+use super::{ask, choose, compose, config_check, connecting, first_use, last, output, render};
 use agentd_client::client::{Attended, Client, ClientError, START_IT, Server};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;

@@ -122,7 +122,7 @@ fn backups_planned_end_when_told() {
         plan: Some(plan),
     };
     let none = made(&mut store, never);
-    assert_eq!((none, names(&to).len()), (std::path::PathBuf::new(), 1));
+    assert_eq!((none, names(&to).len()), (PathBuf::new(), 1));
     store.close();
     let db = Connection::open(dir.path().join(FILE)).unwrap();
     let plans = "SELECT count(*) FROM meta WHERE key = 'backup_plan'";
