@@ -39,10 +39,19 @@ fn session_is_titled_and_counted_by_agentctl() {
     assert_eq!(titled.stdout, "the parser\n", "{titled:?}");
     let list = daemon.agentctl(&["sessions"]).stdout;
     assert!(list.contains("the parser"), "{list}");
-    // What echo said nobody can open again.
-    let forked = daemon.agentctl(&["sessions", "fork", "main"]);
-    let said = &forked.stderr;
-    assert!(forked.code != Some(0) && said.contains("main"), "{said}");
+    let forked = daemon.agentctl(&["sessions", "fork", "main", "other"]);
+    assert_eq!(forked.stdout, "other\n", "{forked:?}");
+    let line = r#"{"prompt":"second","session":"other"}"#;
+    let turn = daemon.ask(line).pop().unwrap();
+    assert_eq!(
+        (&turn["context"], &turn["text"]),
+        (&json!("continued"), &json!("second"))
+    );
+    let taken = daemon.agentctl(&["sessions", "fork", "main", "other"]);
+    assert!(
+        taken.code != Some(0) && taken.stderr.contains("exists"),
+        "{taken:?}"
+    );
     let daemon = daemon.kill().start();
     let listed = daemon.ask(r#"{"type":"session.list"}"#).remove(0);
     assert_eq!(listed["sessions"][0]["title"], json!("the parser"));

@@ -306,8 +306,10 @@ class Lists(WithDaemon):
         self.assertEqual(self.harness.sessions()[0].title, "one")
         self.assertEqual([row.session for row in self.harness.usage(session="main")], ["main"])
         self.assertEqual(self.harness.usage(session="nobody"), [])
-        with self.assertRaises(errors.UnsupportedError):
-            self.harness.fork("main")
+        self.assertEqual(self.harness.fork("main", "other"), "other")
+        self.assertEqual(self.harness.run_session("two", session="other").context, "continued")
+        with self.assertRaises(errors.SessionConflictError):
+            self.harness.fork("main", "other")
 
     def test_a_turn_is_steered_and_a_session_shortened(self) -> None:
         with self.harness.session("s", agent="chaos") as session:
