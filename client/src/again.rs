@@ -169,6 +169,12 @@ impl Heard {
         self.seq > 0
     }
 
+    /// The last numbered line that was told, 0 before there is one: a cursor for `subscribe`.
+    #[must_use]
+    pub const fn last_seq(&self) -> u64 {
+        self.seq
+    }
+
     /// Is an answer to the send about the conversation, or about asking again? What was accepted goes
     /// on.
     #[must_use]

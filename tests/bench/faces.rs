@@ -3,8 +3,10 @@
 //! Owns these measurements. Must not know how they are judged.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::Stdio;
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::time::Instant;
+
+use serde_json::{Value, json};
 
 use crate::idle::memory_of;
 use crate::place::{AGENTCTL, Place, ms};
@@ -12,11 +14,52 @@ use crate::report::{Figure, Limit, median};
 
 /// Starts per repetition; their median counts.
 const RUNS: usize = 21;
-const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
-const ASK: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"prompt":"hello"}}}"#;
+
+/// A protocol over standard input and output.
+struct Protocol {
+    /// As `agentctl serve` calls it.
+    name: &'static str,
+    figures: [&'static str; 2],
+    /// What a client says first.
+    initialize: Value,
+    /// One turn.
+    turn: fn(&mut Talk, &Place),
+}
+
+pub(crate) fn mcp(repetitions: usize) -> Vec<Figure> {
+    let client = json!({"name": "bench", "version": "1"});
+    let protocol = Protocol {
+        name: "mcp",
+        figures: ["mcp-ready", "mcp-rss"],
+        initialize: json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}),
+        turn: |talk, _| {
+            let ask = json!({"name": "ask", "arguments": {"prompt": "hello"}});
+            talk.ask("tools/call", &ask);
+        },
+    };
+    measured(&protocol, repetitions)
+}
+
+pub(crate) fn acp(repetitions: usize) -> Vec<Figure> {
+    let protocol = Protocol {
+        name: "acp",
+        figures: ["acp-ready", "acp-rss"],
+        initialize: json!({"protocolVersion": 1}),
+        turn: |talk, place| {
+            let new = json!({"cwd": place.path("home"), "mcpServers": []});
+            let session = &talk.ask("session/new", &new)["sessionId"];
+            let prompt = json!([{"type": "text", "text": "hello"}]);
+            talk.ask(
+                "session/prompt",
+                &json!({"sessionId": session, "prompt": prompt}),
+            );
+        },
+    };
+    measured(&protocol, repetitions)
+}
 
 /// From the start of the process to its answer to `initialize`, and what it has in memory after a turn.
-pub(crate) fn mcp(repetitions: usize) -> Vec<Figure> {
+fn measured(protocol: &Protocol, repetitions: usize) -> Vec<Figure> {
     let figure = |name, unit, limit, aside: &str| Figure {
         name,
         unit,
@@ -25,13 +68,10 @@ pub(crate) fn mcp(repetitions: usize) -> Vec<Figure> {
         limit: Limit::Alone(limit),
         aside: aside.to_owned(),
     };
-    let mut ready = figure(
-        "mcp-ready",
-        "ms",
-        10.0,
-        "to the answer to `initialize`; control: /bin/true",
-    );
-    let mut rss = figure("mcp-rss", "MiB", 8.0, "resident after a turn");
+    let [ready, rss] = protocol.figures;
+    let aside = "to the answer to `initialize`; control: /bin/true";
+    let mut ready = figure(ready, "ms", 10.0, aside);
+    let mut rss = figure(rss, "MiB", 8.0, "resident after a turn");
     let place = Place::new();
     let _daemon = place.daemon();
     for _ in 0..repetitions {
@@ -39,7 +79,8 @@ pub(crate) fn mcp(repetitions: usize) -> Vec<Figure> {
             .map(|_| ms(place.run("/bin/true", &[], 0)))
             .collect();
         ready.control.push(median(&bare));
-        let (took, memory): (Vec<f64>, Vec<f64>) = (0..RUNS).map(|_| face(&place)).unzip();
+        let runs = (0..RUNS).map(|_| one(protocol, &place));
+        let (took, memory): (Vec<f64>, Vec<f64>) = runs.unzip();
         ready.ours.push(median(&took));
         rss.ours.push(median(&memory));
         rss.control.push(0.0);
@@ -47,26 +88,51 @@ pub(crate) fn mcp(repetitions: usize) -> Vec<Figure> {
     vec![ready, rss]
 }
 
-fn face(place: &Place) -> (f64, f64) {
+/// One client: how long it waited for its first answer, in ms, and the memory of the face, in MiB.
+fn one(protocol: &Protocol, place: &Place) -> (f64, f64) {
     let begun = Instant::now();
-    let mut command = place.command(AGENTCTL, &["serve", "mcp"]);
+    let mut command = place.command(AGENTCTL, &["serve", protocol.name]);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut ask = |line: &str| {
-        writeln!(input, "{line}").unwrap();
-        let answer = lines.next().unwrap().unwrap();
-        assert!(answer.contains("\"result\""), "{answer}");
+    let mut talk = Talk {
+        input: child.stdin.take().unwrap(),
+        output: BufReader::new(child.stdout.take().unwrap()),
+        last: 0,
     };
-    ask(INITIALIZE);
+    talk.ask("initialize", &protocol.initialize);
     let took = ms(begun.elapsed());
-    ask(ASK);
+    (protocol.turn)(&mut talk, place);
     let memory = memory_of(child.id(), "Rss:") / 1024.0;
-    drop(input);
+    drop(talk);
     child.wait().unwrap();
     (took, memory)
+}
+
+/// The client's end of JSON-RPC, a message a line.
+struct Talk {
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    last: u64,
+}
+
+impl Talk {
+    /// A request, and its result.
+    fn ask(&mut self, method: &str, params: &Value) -> Value {
+        self.last += 1;
+        let id = self.last;
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        writeln!(self.input, "{line}").unwrap();
+        loop {
+            let mut line = String::new();
+            self.output.read_line(&mut line).unwrap();
+            let mut line: Value = serde_json::from_str(&line).unwrap();
+            if line["id"] == id {
+                assert!(line["result"].is_object(), "{line}");
+                return line["result"].take();
+            }
+        }
+    }
 }

@@ -99,6 +99,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["one-shot"], programs::one_shot),
     (&["fork", "fork-large"], programs::fork),
     (&["mcp-ready", "mcp-rss"], faces::mcp),
+    (&["acp-ready", "acp-rss"], faces::acp),
     (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),

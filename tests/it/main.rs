@@ -7,6 +7,7 @@
     reason = "the harness is part of the tests: a failure there is a failed test"
 )]
 
+mod acp_server;
 mod agents;
 mod agents_moved;
 mod attachments;

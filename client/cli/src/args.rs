@@ -3,6 +3,7 @@
 //! Owns names, help and examples of every command. Must not know what a command does. What a type
 //! says of itself would be help, so it is a plain comment.
 
+mod acp;
 mod agents;
 mod bench;
 mod config;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 use agentd_client::ssh::Target;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use acp::AcpArgs;
 pub use agents::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
@@ -437,12 +439,13 @@ For programs that speak to sockets; `agentctl` itself needs no more than `--host
 Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
 would run the turn.")]
     Forward(ForwardArgs),
-    /// Serve what the daemon can do to programs that speak HTTP or MCP
+    /// Serve what the daemon can do to programs that speak another protocol: HTTP, MCP, editors
     #[command(after_help = "\
 Examples:
   agentctl serve http
   agentctl serve http --listen '[::1]:7878'
-  agentctl serve mcp")]
+  agentctl serve mcp
+  agentctl serve acp --bootstrap")]
     Serve(ServeArgs),
     /// Print the token that every HTTP request has to bring
     #[command(after_help = "\

@@ -72,7 +72,9 @@ fn goes_there(command: &Command) -> bool {
             VoiceCommand::Check(_) | VoiceCommand::Forget(_)
         ),
         // It asks any daemon; HTTP is served where the daemon is.
-        Command::Serve(args) => matches!(args.command, ServeCommand::Mcp(_)),
+        Command::Serve(args) => {
+            matches!(args.command, ServeCommand::Mcp(_) | ServeCommand::Acp(_))
+        }
         // An agent's list there; the others are this machine's configuration.
         Command::Models(args) => model_list::is_meant(args),
         // A new command doesn't compile before somebody has thought of it.
@@ -115,6 +117,7 @@ mod tests {
             "models list --agent pi",
             "voice flush",
             "serve mcp",
+            "serve acp",
         ] {
             assert_eq!(
                 found(&format!("agentctl --host me@mac:2222 {words}")),

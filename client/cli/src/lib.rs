@@ -220,6 +220,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Serve(args) => match args.command {
             ServeCommand::Http(args) => Ok(serve::http(args, socket)),
             ServeCommand::Mcp(args) => block_on(serve::mcp(args, socket)),
+            ServeCommand::Acp(args) => block_on(serve::acp(args, socket)),
         },
         Command::Token(args) => token::token(args),
         Command::SshKey(args) => block_on(ssh::ssh_key(args)),

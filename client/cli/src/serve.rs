@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use agentd_client::client::{Attended, Options};
 use agentd_client::fallback::Fallback;
-use agentd_client::oneshot::Asks;
+use agentd_client::oneshot::{self, Asks};
 use agentd_client::ssh::Target;
 use agentd_client::{key, stdio};
-use agentd_faces::driver;
 use agentd_faces::mcp::{Mcp, Settings};
+use agentd_faces::{acp, driver};
 use agentd_serve::{OnLeave, ServeError};
 use agentd_terminal::output;
 
-use crate::args::{HttpArgs, McpArgs};
+use crate::args::{AcpArgs, HttpArgs, McpArgs};
 use crate::exit::Exit;
 
 /// What a process of an agent has, and its children inherit.
@@ -89,6 +89,50 @@ pub(super) async fn mcp(args: McpArgs, socket: Option<&Path>) -> io::Result<Exit
     let (input, output) = (stdio::input(), stdio::output());
     driver::run(&mut Mcp::new(settings), &options, input, output).await?;
     Ok(Exit::Done)
+}
+
+/// ACP on standard input and output, until the editor leaves; or what has an editor start it.
+pub(super) async fn acp(args: AcpArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    if args.bootstrap {
+        let program = oneshot::lasting(std::env::current_exe()?);
+        let words = words(&args, socket);
+        output::out_line(&acp::entries(&program.to_string_lossy(), &words))?;
+        return Ok(Exit::Done);
+    }
+    let options = Options {
+        socket: socket.map(Path::to_owned),
+        fallback: if args.no_fallback {
+            Fallback::Forbidden
+        } else {
+            Fallback::Allowed
+        },
+        name: "agentd-acp".to_owned(),
+        // The editor is asked what agents ask.
+        attended: Attended::Yes,
+        asks: Asks::Anything,
+    };
+    // Enough that no two faces make the same name, and short enough to be read.
+    let nonce = key::random()?.chars().take(12).collect();
+    let mut face = acp::Acp::new(args.agent, nonce);
+    let (input, output) = (stdio::input(), stdio::output());
+    driver::run(&mut face, &options, input, output).await?;
+    Ok(Exit::Done)
+}
+
+/// The same command once more, as an editor runs it.
+fn words(args: &AcpArgs, socket: Option<&Path>) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(socket) = socket {
+        words.extend(["--socket".to_owned(), socket.to_string_lossy().into_owned()]);
+    }
+    words.extend(["serve", "acp"].map(str::to_owned));
+    if let Some(agent) = &args.agent {
+        words.extend(["--agent".to_owned(), agent.clone()]);
+    }
+    if args.no_fallback {
+        words.push("--no-fallback".to_owned());
+    }
+    words
 }
 
 /// Where the user of the program that started us works. Programs of a desktop start servers at the root:

@@ -4,6 +4,7 @@
 //! output ([`driver`]). Must not know the daemon's insides, nor keep anything that a restart would
 //! lose: what a client sees as its ids is made from names of jobs and sessions.
 
+pub mod acp;
 pub mod driver;
 pub mod face;
 #[cfg(any(test, feature = "fuzzing"))]

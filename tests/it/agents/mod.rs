@@ -34,6 +34,7 @@ pub mod codex;
 mod listed;
 mod openclaw;
 mod pi;
+mod round_trip;
 mod stops;
 mod timmy;
 mod tools;

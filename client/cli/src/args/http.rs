@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 
+use super::AcpArgs;
+
 // `serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
@@ -46,6 +48,17 @@ directory of the program that asks, unless a call names another one. A turn that
 call waits goes on, and `collect` has its result. Without a daemon, turns run without it, as those of
 `agentctl send` do.")]
     Mcp(McpArgs),
+    /// Agents for an editor, by the Agent Client Protocol on standard input and output
+    #[command(after_help = "\
+Examples:
+  agentctl serve acp --bootstrap
+  agentctl serve acp --agent pi
+
+The editor starts it; --bootstrap prints what goes into its settings. The editor chooses agent,
+model and thinking level, and answers what agents ask. Its sessions are those of `agentctl
+sessions`: a turn goes on without the editor, which finds it again when it opens the session.
+Without a daemon it runs one for itself, as `agentctl send` does.")]
+    Acp(AcpArgs),
 }
 
 // `serve mcp`.

@@ -188,6 +188,7 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl serve http --listen [::1]:0 --allow-host a --allow-origin https://a",
     "agentctl serve mcp --no-fallback --answers --abort-cancelled",
     "agentctl --host mac serve mcp",
+    "agentctl serve acp --agent pi --no-fallback --bootstrap",
     "agentctl token --new",
     "agentctl send hi --callback https://ci.example/hook",
     "agentctl webhook list --state dead --limit 5 --json",

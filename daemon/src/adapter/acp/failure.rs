@@ -40,7 +40,7 @@ impl Acp {
     pub(super) fn failure(&self, error: &Object<'_>) -> Failure {
         let number: i64 = error.get("code").unwrap_or(0);
         let said = sentence(error);
-        let code = code(number, &said);
+        let code = self.told(error).unwrap_or_else(|| code(number, &said));
         let hint = (code == Code::AgentAuth).then(|| match self.logins.as_slice() {
             [] => "log in with the agent's own program".to_owned(),
             logins => format!("log in with the agent's own program: {}", logins.join(", ")),
@@ -49,6 +49,22 @@ impl Acp {
             hint,
             ..Failure::new(code, format!("{}: {said}", self.shown()))
         }
+    }
+
+    /// What an agentd in the agent's place says of its model's provider. Its other codes are about
+    /// its own processes, and would be taken for those of this one.
+    fn told(&self, error: &Object<'_>) -> Option<Code> {
+        if self.name.as_deref() != Some("agentd") {
+            return None;
+        }
+        let code: Code = error.object("data")?.get("code")?;
+        let known = [
+            Code::AgentAuth,
+            Code::ContextOverflow,
+            Code::NoModel,
+            Code::RateLimit,
+        ];
+        known.contains(&code).then_some(code)
     }
 }
 

@@ -355,6 +355,13 @@ fn messages_are_told_apart_by_ids_or_tools() {
         replay.update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": "d"}}));
         assert_eq!(started(&replay), count, "{id}");
     }
+    // What has the name of the last one goes on with it, a tool between them or not.
+    replay
+        .update(&json!({"sessionUpdate": "tool_call", "toolCallId": "e", "status": "in_progress"}));
+    for (id, count) in [("m2", 3), ("m3", 4)] {
+        replay.update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": "d"}}));
+        assert_eq!(started(&replay), count, "{id}");
+    }
 }
 
 #[test]

@@ -219,7 +219,8 @@ fn offered(params: &Object<'_>) -> Vec<Offered> {
     options.filter_map(one).collect()
 }
 
-/// Is it about yes or no? Then what each means: never more than once, whatever else is offered.
+/// Is it about yes or no? Then what each means: never more than once, whatever else is offered. With
+/// several that allow once it is a choice between these.
 fn approval(offered: &[Offered]) -> Option<(String, Option<String>)> {
     let known = |option: &Offered| {
         let kinds = ["allow_once", "allow_always", "reject_once", "reject_always"];
@@ -234,7 +235,9 @@ fn approval(offered: &[Offered]) -> Option<(String, Option<String>)> {
             .find(|option| option.kind.as_deref() == Some(kind));
         found.map(|option| option.id.clone())
     };
-    let allow = of("allow_once").filter(|_| offered.iter().all(known))?;
+    let is_once = |option: &&Offered| option.kind.as_deref() == Some("allow_once");
+    let one = offered.iter().filter(is_once).count() == 1;
+    let allow = of("allow_once").filter(|_| one && offered.iter().all(known))?;
     Some((allow, of("reject_once")))
 }
 

@@ -69,3 +69,18 @@ fn permission_for_longer_is_the_option_meant() {
         assert_eq!(outcome["optionId"].as_str(), chosen, "{outcome}");
     }
 }
+
+#[test]
+fn permission_with_two_yeses_is_a_choice() {
+    let mut replay = Replay::running();
+    let option = |id: &str| json!({"optionId": id, "name": id, "kind": "allow_once"});
+    let params = json!({"sessionId": "s1", "toolCall": {"toolCallId": "c1"}, "options": [option("left"), option("right")]});
+    replay.hear(&json!({"jsonrpc": "2.0", "id": 7, "method": "session/request_permission", "params": params}));
+    let Some(WorkerEvent::Asked { asking, .. }) = replay.events.last() else {
+        panic!("{:?}", replay.events);
+    };
+    assert_eq!(asking.options, ["left", "right"]);
+    replay.reply("7", Reply::Chosen("right".to_owned()));
+    let outcome = &replay.wrote.last().unwrap()["result"]["outcome"];
+    assert_eq!(outcome["optionId"], "right");
+}

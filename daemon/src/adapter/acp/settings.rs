@@ -241,3 +241,36 @@ fn models_nobody_offers_are_none_and_say_why() {
     };
     assert_eq!(failure.code, Code::AgentAuth);
 }
+
+#[test]
+fn failure_of_an_agentd_keeps_its_code() {
+    for (name, data, expected) in [
+        (
+            "agentd",
+            json!({"code": "context-overflow"}),
+            Code::ContextOverflow,
+        ),
+        (
+            "agentd",
+            json!({"code": "worker-exited"}),
+            Code::AgentFailed,
+        ),
+        ("agentd", json!({"code": 5}), Code::AgentFailed),
+        (
+            "another",
+            json!({"code": "context-overflow"}),
+            Code::AgentFailed,
+        ),
+    ] {
+        let mut replay = Replay::begun(None);
+        let info = json!({"name": name});
+        replay.answer(&json!({"protocolVersion": 1, "agentInfo": info}));
+        replay.answer(&json!({"sessionId": "s1"}));
+        replay.tell(&prompt(1, "x"));
+        let error = json!({"code": -32603, "message": "no", "data": data});
+        let id = replay.last_id();
+        replay.hear(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+        let failed = replay.outcomes()[0].result.clone().unwrap_err();
+        assert_eq!(failed.code, expected, "{name}: {error}");
+    }
+}

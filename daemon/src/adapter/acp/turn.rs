@@ -195,18 +195,19 @@ impl Turn {
     }
 
     /// A piece of a message or a thought: does a new message begin with it? Agents that name none
-    /// begin one after a tool.
+    /// begin one after a tool; one that has the name of the last message goes on with it.
     pub(super) fn begins(&mut self, id: Option<String>, out: &mut Out<'_>) {
         let id = id.filter(|id| id.len() <= NAME);
-        let other = id.is_some() && self.message_id.is_some() && id != self.message_id;
-        if !self.message || other {
-            self.message = true;
+        let both = id.is_some() && self.message_id.is_some();
+        let (other, same) = (both && id != self.message_id, both && id == self.message_id);
+        if other || (!self.message && !same) {
             self.message_id = None;
             out.push(WorkerEvent::MessageStarted {
                 turn: self.state.id,
                 replaces_last: false,
             });
         }
+        self.message = true;
         self.message_id = id.or_else(|| self.message_id.take());
     }
 

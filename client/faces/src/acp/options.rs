@@ -1,0 +1,378 @@
+//! What can be chosen in a session: the agent, its model, how hard it thinks.
+//!
+//! Owns the three options, what older clients have in their place, and which values there are. Must
+//! not know how a choice is made to count.
+
+use agentd_protocol::models::ModelRow;
+
+use super::failure::invalid;
+use super::wire::{Choice, ConfigOption, Mode, Model, Models, Modes, Opened};
+use crate::json_rpc::Failure;
+
+pub(super) const AGENT: &str = "agent";
+pub(super) const MODEL: &str = "model";
+pub(super) const THINKING: &str = "thinking";
+/// The level of a session for which nobody chose one.
+const UNCHOSEN: &str = "default";
+/// Values that an error lists.
+const SHOWN: usize = 12;
+
+/// What a session offers.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub(super) struct Offer {
+    /// Who can be chosen: nobody else once it has begun.
+    pub(super) agents: Vec<String>,
+    pub(super) agent: Option<String>,
+    /// Empty where the agent doesn't say.
+    pub(super) models: Vec<ModelRow>,
+    /// What the next turn takes, as its value.
+    model: Option<String>,
+    pub(super) thinking: Option<String>,
+}
+
+/// A model and a level as `set_model` takes them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Setting {
+    pub(super) provider: Option<String>,
+    pub(super) model: String,
+    pub(super) thinking: Option<String>,
+}
+
+/// What a choice asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Chosen {
+    /// What is so already.
+    Same,
+    Agent(String),
+    Setting(Setting),
+}
+
+/// A model's name as a value.
+fn value(row: &ModelRow) -> String {
+    named(row.provider.as_deref(), &row.model)
+}
+
+fn named(provider: Option<&str>, model: &str) -> String {
+    match provider {
+        Some(provider) => format!("{provider}/{model}"),
+        None => model.to_owned(),
+    }
+}
+
+impl Offer {
+    /// What the agent says it has; the default is what the session's next turn takes.
+    pub(super) fn learn(&mut self, models: Vec<ModelRow>) {
+        let default = models.iter().find(|row| row.default);
+        self.model = default.map(value);
+        self.models = models;
+    }
+
+    /// Nothing is known of the models of another agent.
+    pub(super) fn of_agent(&mut self, agent: String) {
+        *self = Self {
+            agents: std::mem::take(&mut self.agents),
+            agent: Some(agent),
+            ..Self::default()
+        };
+    }
+
+    /// A setting counts from now on.
+    pub(super) fn set(
+        &mut self,
+        provider: Option<&str>,
+        model: Option<&str>,
+        thinking: Option<String>,
+    ) {
+        if let Some(model) = model {
+            self.model = Some(named(provider, model));
+        }
+        self.thinking = thinking;
+    }
+
+    fn row(&self) -> Option<&ModelRow> {
+        let model = self.model.as_ref()?;
+        self.models.iter().find(|row| value(row) == *model)
+    }
+
+    /// Tokens that fit into the context of its model.
+    pub(super) fn context_window(&self) -> Option<u64> {
+        self.row()?.context_window
+    }
+
+    /// The levels of the model in force.
+    fn levels(&self) -> Vec<String> {
+        let levels = self.row().and_then(|row| row.thinking.clone());
+        let mut levels = levels.unwrap_or_default();
+        if levels.is_empty() {
+            return levels;
+        }
+        match &self.thinking {
+            // It can't be taken back: another one takes its place.
+            Some(level) if levels.contains(level) => {}
+            Some(level) => levels.insert(0, level.clone()),
+            None if levels.iter().any(|level| level == UNCHOSEN) => {}
+            None => levels.insert(0, UNCHOSEN.to_owned()),
+        }
+        levels
+    }
+
+    /// The options, each with all of its values.
+    pub(super) fn options(&self) -> Vec<ConfigOption> {
+        let option = |id, name, category, current_value, options| ConfigOption {
+            id,
+            name,
+            category,
+            kind: "select",
+            current_value,
+            options,
+        };
+        let plain = |value: String| Choice {
+            name: value.clone(),
+            value,
+        };
+        let mut all = Vec::new();
+        if let Some(agent) = &self.agent {
+            let agents = self.agents_offered().into_iter().map(plain).collect();
+            all.push(option(AGENT, "Agent", "mode", agent.clone(), agents));
+        }
+        if let Some(model) = &self.model {
+            let models = self.models.iter().map(|row| Choice {
+                value: value(row),
+                name: row.label.clone().unwrap_or_else(|| value(row)),
+            });
+            all.push(option(
+                MODEL,
+                "Model",
+                "model",
+                model.clone(),
+                models.collect(),
+            ));
+        }
+        let levels = self.levels();
+        if !levels.is_empty() {
+            let current = self.thinking.clone().unwrap_or_else(|| UNCHOSEN.to_owned());
+            let levels = levels.into_iter().map(plain).collect();
+            all.push(option(
+                THINKING,
+                "Thinking",
+                "thought_level",
+                current,
+                levels,
+            ));
+        }
+        all
+    }
+
+    fn agents_offered(&self) -> Vec<String> {
+        let mut agents = self.agents.clone();
+        if let Some(agent) = self.agent.as_ref().filter(|agent| !agents.contains(agent)) {
+            agents.insert(0, agent.clone());
+        }
+        agents
+    }
+
+    /// All of it, for clients of any age.
+    pub(super) fn opened(&self) -> Opened {
+        let models = self.model.as_ref().map(|current| Models {
+            available_models: (self.models.iter())
+                .map(|row| Model {
+                    model_id: value(row),
+                    name: row.label.clone().unwrap_or_else(|| value(row)),
+                })
+                .collect(),
+            current_model_id: current.clone(),
+        });
+        let modes = self.agent.as_ref().map(|agent| Modes {
+            available_modes: (self.agents_offered().into_iter())
+                .map(|agent| Mode {
+                    id: agent.clone(),
+                    name: agent,
+                })
+                .collect(),
+            current_mode_id: agent.clone(),
+        });
+        Opened {
+            session_id: None,
+            config_options: Some(self.options()),
+            models,
+            modes,
+        }
+    }
+
+    /// What a choice asks for; of one that isn't offered, an error that says what is.
+    pub(super) fn choose(&self, option: &str, wanted: &str) -> Result<Chosen, Failure> {
+        match option {
+            AGENT => self.choose_agent(wanted),
+            MODEL => self.choose_model(wanted),
+            THINKING => self.choose_thinking(wanted),
+            _ => Err(invalid(format!(
+                "there is no option `{option}`: expected {AGENT}, {MODEL} or {THINKING}"
+            ))),
+        }
+    }
+
+    fn choose_agent(&self, wanted: &str) -> Result<Chosen, Failure> {
+        if self.agent.as_deref() == Some(wanted) {
+            return Ok(Chosen::Same);
+        }
+        match self.agents.iter().any(|agent| agent == wanted) {
+            true => Ok(Chosen::Agent(wanted.to_owned())),
+            false => Err(unoffered("agent", wanted, self.agents_offered())),
+        }
+    }
+
+    fn choose_model(&self, wanted: &str) -> Result<Chosen, Failure> {
+        if self.model.as_deref() == Some(wanted) {
+            return Ok(Chosen::Same);
+        }
+        let whole = self.models.iter().find(|row| value(row) == wanted);
+        // Who types it may leave the provider out.
+        let mut bare = self.models.iter().filter(|row| row.model == wanted);
+        let bare = bare.next().filter(|_| bare.next().is_none());
+        let Some(row) = whole.or(bare) else {
+            let values = self.models.iter().map(value).collect();
+            return Err(unoffered("model", wanted, values));
+        };
+        if Some(value(row)) == self.model {
+            return Ok(Chosen::Same);
+        }
+        Ok(Chosen::Setting(Setting {
+            provider: row.provider.clone(),
+            model: row.model.clone(),
+            thinking: None,
+        }))
+    }
+
+    fn choose_thinking(&self, wanted: &str) -> Result<Chosen, Failure> {
+        let current = self.thinking.as_deref().unwrap_or(UNCHOSEN);
+        let levels = self.levels();
+        match self.row() {
+            Some(_) if current == wanted && !levels.is_empty() => Ok(Chosen::Same),
+            Some(row) if levels.iter().any(|level| level == wanted) => {
+                Ok(Chosen::Setting(Setting {
+                    provider: row.provider.clone(),
+                    model: row.model.clone(),
+                    thinking: Some(wanted.to_owned()),
+                }))
+            }
+            Some(_) | None => Err(unoffered("thinking level", wanted, levels)),
+        }
+    }
+}
+
+fn unoffered(what: &str, wanted: &str, offered: Vec<String>) -> Failure {
+    let wanted: String = wanted.chars().take(200).collect();
+    if offered.is_empty() {
+        return invalid(format!("there is no choice of a {what}: found `{wanted}`"));
+    }
+    let more = offered.len().saturating_sub(SHOWN);
+    let mut shown: Vec<String> = offered.into_iter().take(SHOWN).collect();
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    invalid(format!(
+        "there is no {what} `{wanted}`: expected one of {}",
+        shown.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn offer() -> Offer {
+        let models = json!([
+            {"provider": "p", "model": "one", "label": "One", "thinking": ["low", "high"], "context_window": 100, "default": true},
+            {"provider": "p", "model": "two", "default": false},
+            {"model": "three", "default": false},
+        ]);
+        let mut offer = Offer {
+            agents: vec!["pi".to_owned(), "timmy".to_owned()],
+            agent: Some("pi".to_owned()),
+            ..Offer::default()
+        };
+        offer.learn(serde_json::from_value(models).unwrap());
+        offer
+    }
+
+    fn current(offer: &Offer) -> Vec<(&'static str, String)> {
+        let options = offer.options().into_iter();
+        options
+            .map(|option| (option.id, option.current_value))
+            .collect()
+    }
+
+    #[test]
+    fn acp_options_have_a_value_that_is_offered() {
+        let mut offer = offer();
+        let at_first = [
+            ("agent", "pi".to_owned()),
+            ("model", "p/one".to_owned()),
+            ("thinking", "default".to_owned()),
+        ];
+        assert_eq!(current(&offer), at_first);
+        offer.set(Some("p"), Some("one"), Some("high".to_owned()));
+        assert_eq!(current(&offer)[2], ("thinking", "high".to_owned()));
+        for option in offer.options() {
+            let values: Vec<&String> = option.options.iter().map(|one| &one.value).collect();
+            assert!(values.contains(&&option.current_value), "{option:?}");
+            assert!(!values.contains(&&"default".to_owned()), "{option:?}");
+        }
+        // That model has no levels.
+        offer.set(None, Some("three"), Some("high".to_owned()));
+        assert_eq!(current(&offer).len(), 2);
+    }
+
+    #[test]
+    fn acp_options_of_an_older_kind_agree() {
+        let opened = offer().opened();
+        let (models, modes) = (opened.models.unwrap(), opened.modes.unwrap());
+        assert_eq!(models.current_model_id, "p/one");
+        assert_eq!(models.available_models[0].name, "One");
+        assert_eq!(models.available_models[2].model_id, "three");
+        assert_eq!(modes.current_mode_id, "pi");
+    }
+
+    #[test]
+    fn acp_options_take_what_they_offer() {
+        let offer = offer();
+        let setting = |provider: Option<&str>, model: &str, thinking: Option<&str>| {
+            Ok(Chosen::Setting(Setting {
+                provider: provider.map(str::to_owned),
+                model: model.to_owned(),
+                thinking: thinking.map(str::to_owned),
+            }))
+        };
+        for (option, wanted, expected) in [
+            ("agent", "pi", Ok(Chosen::Same)),
+            ("agent", "timmy", Ok(Chosen::Agent("timmy".to_owned()))),
+            ("agent", "x", Err("expected one of pi, timmy")),
+            ("model", "p/one", Ok(Chosen::Same)),
+            ("model", "one", Ok(Chosen::Same)),
+            ("model", "p/two", setting(Some("p"), "two", None)),
+            ("model", "three", setting(None, "three", None)),
+            ("model", "four", Err("expected one of p/one, p/two, three")),
+            ("thinking", "default", Ok(Chosen::Same)),
+            ("thinking", "low", setting(Some("p"), "one", Some("low"))),
+            ("thinking", "max", Err("expected one of default, low, high")),
+            ("colour", "red", Err("no option `colour`")),
+        ] {
+            match (offer.choose(option, wanted), expected) {
+                (Err(failure), Err(why)) => {
+                    assert!(failure.message.contains(why), "{failure:?}");
+                    assert_eq!(failure.code, -32602);
+                }
+                (found, expected) => assert_eq!(
+                    found.map_err(|why| why.message),
+                    expected.map_err(str::to_owned)
+                ),
+            }
+        }
+        let nothing = Offer::default().choose("model", "x").unwrap_err();
+        assert!(
+            nothing.message.contains("no choice of a model"),
+            "{nothing:?}"
+        );
+    }
+}

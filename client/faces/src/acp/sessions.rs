@@ -1,0 +1,405 @@
+//! Sessions of the editor: listed, closed, and what is chosen in them.
+//!
+//! Owns these requests, and that the client's options are those that there are. Must not know how a
+//! session is opened, nor turns.
+
+use std::time::Instant;
+
+use agentd_protocol::line::Line;
+use agentd_protocol::work::{Named, SessionList, SessionNew, SessionTitle, SetModel};
+use agentd_protocol::{Code, Id};
+use serde_json::json;
+
+use super::failure::{self, check_directory, invalid, is_code};
+use super::options::{self, Chosen};
+use super::state::{How, Opening, Way, What};
+use super::wire::{ListSessions, OfSession, SessionInfo, SetTitle, Update};
+use super::{Acp, Agents, refuse};
+use crate::face::Outbox;
+use crate::json_rpc::{self, Failure};
+
+/// Sessions of a list.
+const PAGE: usize = agentd_protocol::limits::MAX_PAGE;
+
+impl Acp {
+    pub(super) const fn has_agents(&self) -> bool {
+        matches!(self.agents, Some(Agents::Known(_)))
+    }
+
+    /// Who can be chosen is asked once: an agent that is installed meanwhile is there for the next
+    /// editor.
+    pub(super) fn look_for_agents(&mut self, out: &mut Outbox) {
+        if self.agents.is_none() {
+            self.agents = Some(Agents::Asked);
+            self.ask("agents", &json!({}), What::Agents, out);
+        }
+    }
+
+    pub(super) fn have_agents(&mut self, result: Result<Line, Failure>, out: &mut Outbox) {
+        let Ok(Line::Agents { agents, .. }) = result else {
+            // Whoever opens the next session asks again.
+            self.agents = None;
+            for known in self.sessions.values_mut() {
+                known
+                    .opening
+                    .iter_mut()
+                    .for_each(|one| one.agents_late = true);
+            }
+            return;
+        };
+        let usable = agents.into_iter().filter(|row| row.usable);
+        let known = usable.map(|row| row.name).collect();
+        self.agents = Some(Agents::Known(known));
+        for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
+            self.offer_agents(&name);
+            self.tell_options(&name, out);
+        }
+    }
+
+    /// Another agent can be chosen until a session has begun.
+    pub(super) fn offer_agents(&mut self, session: &str) {
+        let known = match &self.agents {
+            Some(Agents::Known(known)) => known.clone(),
+            Some(Agents::Asked) | None => Vec::new(),
+        };
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.offer.agents = if session.begun { Vec::new() } else { known };
+        }
+    }
+
+    /// All options as they are now, to a client that knows the session as open.
+    pub(super) fn tell_options(&self, session: &str, out: &mut Outbox) {
+        let open = self
+            .sessions
+            .get(session)
+            .filter(|one| one.opening.is_none());
+        if let Some(open) = open {
+            let config_options = open.offer.options();
+            self.tell(
+                session,
+                &[Update::ConfigOptionUpdate { config_options }],
+                out,
+            );
+        }
+    }
+
+    /// The session has its first turn: its agent stays.
+    pub(super) fn begins(&mut self, session: &str, out: &mut Outbox) {
+        let known = self.sessions.get_mut(session);
+        if known.is_some_and(|one| !std::mem::replace(&mut one.begun, true)) {
+            self.offer_agents(session);
+            self.tell_options(session, out);
+        }
+    }
+
+    pub(super) fn list_sessions(
+        &mut self,
+        id: &Id,
+        list: ListSessions,
+        out: &mut Outbox,
+    ) -> Result<(), Failure> {
+        if let Some(cursor) = list.cursor {
+            let shown: String = cursor.chars().take(100).collect();
+            return Err(invalid(format!(
+                "`cursor` is `{shown}`: no list had a further page"
+            )));
+        }
+        if let Some(cwd) = &list.cwd {
+            check_directory("cwd", cwd)?;
+        }
+        let wanted = SessionList {
+            cwd: list.cwd,
+            newest: true,
+            limit: Some(PAGE),
+            ..SessionList::default()
+        };
+        self.ask("session.list", &wanted, What::Listed(id.clone()), out);
+        Ok(())
+    }
+
+    pub(super) fn listed(&self, reply: &Id, result: Result<Line, Failure>, out: &mut Outbox) {
+        let rows = match result {
+            Ok(Line::SessionList { sessions, .. }) => sessions,
+            Ok(_) => Vec::new(),
+            Err(failure) => return refuse(reply, &failure, out),
+        };
+        // Of one that nobody ever spoke in nothing can be gone on with.
+        let shown = rows
+            .into_iter()
+            .filter(|row| row.turns > 0 || self.sessions.contains_key(&row.session));
+        let sessions: Vec<SessionInfo> = shown
+            .map(|row| SessionInfo {
+                session_id: row.session,
+                cwd: row.cwd,
+                title: Some(row.title).filter(|title| !title.is_empty()),
+                updated_at: row.last_active_at,
+            })
+            .collect();
+        out.say(&json_rpc::answer(reply, &json!({"sessions": sessions})));
+    }
+
+    /// The work is ended, and the session can be opened again: its process leaves when it has been idle.
+    pub(super) fn close_session(
+        &mut self,
+        id: &Id,
+        of: &OfSession,
+        out: &mut Outbox,
+    ) -> Result<(), Failure> {
+        let session = &of.session_id;
+        if !self.sessions.contains_key(session) {
+            if agentd_protocol::request::check_session(session).is_err() {
+                return Err(failure::unknown_session(session));
+            }
+            let (reply, session) = (id.clone(), session.clone());
+            self.look(&session.clone(), What::Closing { reply, session }, out);
+            return Ok(());
+        }
+        self.cancel(session, None, out);
+        if let Some(opening) = self
+            .sessions
+            .remove(session)
+            .and_then(|known| known.opening)
+        {
+            refuse(
+                &opening.reply,
+                &invalid("the session was closed meanwhile"),
+                out,
+            );
+        }
+        out.say(&json_rpc::answer(id, &json!({})));
+        Ok(())
+    }
+
+    /// One that isn't open here: nothing has to be done for it, if there is one.
+    pub(super) fn closing(
+        reply: &Id,
+        session: &str,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let failure = match result {
+            Ok(Line::SessionList { sessions, .. }) if !sessions.is_empty() => {
+                return out.say(&json_rpc::answer(reply, &json!({})));
+            }
+            Ok(_) => failure::unknown_session(session),
+            Err(failure) => failure,
+        };
+        refuse(reply, &failure, out);
+    }
+
+    /// It leaves the list; what was said in it stays with the daemon.
+    pub(super) fn delete_session(&mut self, id: &Id, of: OfSession, out: &mut Outbox) {
+        self.cancel(&of.session_id, None, out);
+        self.sessions.remove(&of.session_id);
+        let named = Named {
+            session: of.session_id,
+        };
+        self.ask("session.close", &named, What::Done(id.clone()), out);
+    }
+
+    /// What people call it, in every list.
+    pub(super) fn title_session(
+        &mut self,
+        id: &Id,
+        set: SetTitle,
+        out: &mut Outbox,
+    ) -> Result<(), Failure> {
+        let session = set.session_id;
+        if agentd_protocol::request::check_session(&session).is_err() {
+            return Err(failure::unknown_session(&session));
+        }
+        let title = SessionTitle {
+            session,
+            title: Some(set.title),
+        };
+        self.ask("session.title", &title, What::Done(id.clone()), out);
+        Ok(())
+    }
+
+    /// A client chooses a value of an option.
+    pub(super) fn choose(
+        &mut self,
+        id: &Id,
+        session: &str,
+        (option, wanted): (&str, &str),
+        way: Way,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), Failure> {
+        let known = self.sessions.get_mut(session);
+        let known = known.ok_or_else(|| failure::unknown_session(session))?;
+        if known.opening.is_some() {
+            return Err(invalid(format!("the session `{session}` is being opened")));
+        }
+        let current = known.offer.agent.clone();
+        if let (options::AGENT, true, Some(current)) = (option, known.begun, &current)
+            && current != wanted
+        {
+            return Err(invalid(format!(
+                "the session was begun with the agent `{current}`: another one needs a new session"
+            )));
+        }
+        match known.offer.choose(option, wanted)? {
+            Chosen::Same => self.say_chosen(session, id, way, out),
+            Chosen::Agent(agent) => {
+                known.opening = Some(Opening::new(id.clone(), How::Agent(way), now));
+                let session = session.to_owned();
+                let named = Named {
+                    session: session.clone(),
+                };
+                // Its name is free when the answer comes, and not before.
+                self.ask(
+                    "session.close",
+                    &named,
+                    What::Unmade { session, agent },
+                    out,
+                );
+            }
+            Chosen::Setting(setting) => {
+                let set = SetModel {
+                    session: session.to_owned(),
+                    provider: setting.provider,
+                    model: setting.model,
+                    thinking: setting.thinking,
+                };
+                let what = What::Set {
+                    session: session.to_owned(),
+                    reply: id.clone(),
+                    way,
+                };
+                self.ask("set_model", &set, what, out);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn unmade(
+        &mut self,
+        session: &str,
+        agent: String,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let Some(known) = self.sessions.get(session) else {
+            return;
+        };
+        match result {
+            Err(failure) if !is_code(&failure, Code::UnknownSession) => {
+                self.opening_failed(session, &failure, out);
+            }
+            // Also one that was closed already, before the connection was lost.
+            Ok(_) | Err(_) => {
+                let (cwd, before) = (known.cwd.clone(), known.offer.agent.clone());
+                self.make_again(session.to_owned(), agent, Some(cwd), before, out);
+            }
+        }
+    }
+
+    fn make_again(
+        &mut self,
+        session: String,
+        agent: String,
+        cwd: Option<String>,
+        before: Option<String>,
+        out: &mut Outbox,
+    ) {
+        let wanted = SessionNew {
+            session: Some(session.clone()),
+            agent: Some(agent),
+            cwd,
+            ..SessionNew::default()
+        };
+        self.ask(
+            "session.new",
+            &wanted,
+            What::Remade { session, before },
+            out,
+        );
+    }
+
+    /// A session without a turn was made again, with another agent.
+    pub(super) fn remade(
+        &mut self,
+        session: &str,
+        before: Option<String>,
+        again: bool,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let failure = match result {
+            Ok(_) => return self.made(session, again, result, out),
+            Err(failure) if again && is_code(&failure, Code::SessionConflict) => {
+                return self.made(session, again, Err(failure), out);
+            }
+            Err(failure) => failure,
+        };
+        self.opening_failed(session, &failure, out);
+        let cwd = self.sessions.get(session).map(|known| known.cwd.clone());
+        if let (Some(agent), Some(_)) = (before, &cwd) {
+            // It was closed for that: the id stays good.
+            self.make_again(session.to_owned(), agent, cwd, None, out);
+        }
+    }
+
+    pub(super) fn set(
+        &mut self,
+        session: &str,
+        reply: &Id,
+        way: Way,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let done = match result {
+            Ok(Line::SetModel {
+                provider,
+                model,
+                thinking,
+                ..
+            }) => {
+                if let Some(known) = self.sessions.get_mut(session) {
+                    known
+                        .offer
+                        .set(provider.as_deref(), model.as_deref(), thinking);
+                }
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure),
+        };
+        // Also where it was refused: what the client shows is put right.
+        self.tell_options(session, out);
+        match done {
+            Ok(()) => self.say_chosen(session, reply, way, out),
+            Err(failure) => refuse(reply, &failure, out),
+        }
+    }
+
+    pub(super) fn say_chosen(&self, session: &str, reply: &Id, way: Way, out: &mut Outbox) {
+        let answer = match (way, self.sessions.get(session)) {
+            (Way::Option, Some(known)) => json!({"configOptions": known.offer.options()}),
+            (Way::Option | Way::Older, _) => json!({}),
+        };
+        out.say(&json_rpc::answer(reply, &answer));
+    }
+
+    /// What a session is called, which its first prompt says.
+    pub(super) fn look_for_title(&mut self, session: &str, out: &mut Outbox) {
+        let known = self.sessions.get_mut(session);
+        if known.is_some_and(|one| !std::mem::replace(&mut one.titled, true)) {
+            self.look(session, What::Titled(session.to_owned()), out);
+        }
+    }
+
+    pub(super) fn titled(&self, session: &str, result: Result<Line, Failure>, out: &mut Outbox) {
+        let Ok(Line::SessionList { sessions, .. }) = result else {
+            return;
+        };
+        for row in sessions.into_iter().filter(|row| !row.title.is_empty()) {
+            let info = Update::SessionInfoUpdate {
+                title: row.title,
+                updated_at: row.last_active_at,
+            };
+            self.tell(session, &[info], out);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! `agentctl serve acp` from an editor's side, with a real daemon and real agents behind it.
+
+mod bad_input;
+mod clients;
+mod editor;
+mod losses;
+mod sessions;
+mod turns;

@@ -1,0 +1,59 @@
+//! agentd as an agent of agentd: its face for editors, driven like any agent that speaks their
+//! protocol, with timmy behind it.
+//!
+//! The face runs without a daemon of its own, as it does where an editor starts it and none is there:
+//! then all of it is the process of one agent. Its socket is named, as the environment of an agent
+//! leads to the daemon that it is an agent of.
+
+use std::path::PathBuf;
+
+use super::{Asks, Can, Driven, Turns, WORK};
+use crate::mock_model::MockModel;
+use crate::support::{AGENTCTL, DEADLINE, Place, TIMMY};
+
+fn installed() -> Vec<Driven> {
+    vec![Driven {
+        label: "agentctl serve acp".to_owned(),
+        program: PathBuf::from(AGENTCTL),
+        configure,
+        can: Can {
+            turns: Turns::InOneProcess,
+            tool: Some("execute"),
+            asks: Asks::Never,
+            denied: "",
+            errors: &[(401, "agent-auth")],
+            overflow: Some("context-overflow"),
+            keeps_young: true,
+            told: &[],
+            stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
+            attached: &["pixel.png", "notes.txt"],
+            models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
+            switches: false,
+            beside: None,
+            tries_again: &[429, 500],
+            refusal_lasts: Some("agent-auth"),
+            patience: DEADLINE,
+        },
+    }]
+}
+
+fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
+    let (dir, url) = (place.path(WORK), &model.url);
+    let inner = format!(
+        "default_agent = \"it\"\n[agents.it]\nkind = \"jsonl\"\ncommand = [{TIMMY:?}, \"--rpc\"]\n\
+         [models]\ndefault = \"mock/mock-1\"\naliases = {{ other = \"mock/mock-2\" }}\n[providers.mock]\nbase_url = {url:?}\n\
+         [timmy]\nwritable = [{dir:?}]\n"
+    );
+    let config = place.path("inner.toml");
+    std::fs::write(&config, inner).unwrap();
+    let program = &driven.program;
+    let (state, socket) = (place.path("inner"), place.path("inner.sock"));
+    format!(
+        "[agents.it]\nkind = \"acp\"\n\
+         command = [{program:?}, \"--socket\", {socket:?}, \"serve\", \"acp\"]\n\
+         provider = \"mock\"\nmodel = \"mock-1\"\n\
+         env = {{ AGENTD_CONFIG = {config:?}, AGENTD_STATE_DIR = {state:?} }}\n"
+    )
+}
+
+suite!();
