@@ -112,8 +112,11 @@ fn start_tells_what_a_crash_cut_off() {
     assert_eq!(start().stderr, format!("note: {told}\n"));
     let log = std::fs::read_to_string(started.0.path("state/agentd.log")).unwrap();
     assert!(log.contains(told), "{log}");
-    let listed = started.agentctl(&["jobs", "--state", "interrupted"]);
-    assert!(listed.stdout.contains("j1 "), "{listed:?}");
+    // It ends when what its process left behind is gone, too.
+    wait_for("the turn is told as interrupted", || {
+        let listed = started.agentctl(&["jobs", "--state", "interrupted"]);
+        listed.stdout.contains("j1 ").then_some(())
+    });
     assert_eq!(start().stderr, "", "it runs already");
     let stopped = started.agentctl(&["stop", "--deadline", "0"]);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");

@@ -366,7 +366,13 @@ pub struct Finished {
 }
 
 /// Runs a program to its end, or kills it at the deadline and says what it had printed.
-pub fn finish(mut command: Command, input: &[u8]) -> Finished {
+pub fn finish(command: Command, input: &[u8]) -> Finished {
+    finish_within(DEADLINE, command, input)
+}
+
+/// The same of a program that takes longer: an agent of somebody else's needs seconds for its start,
+/// beside all the other tests.
+pub fn finish_within(deadline: Duration, mut command: Command, input: &[u8]) -> Finished {
     let started = Instant::now();
     command
         .stdin(Stdio::piped())
@@ -396,7 +402,7 @@ pub fn finish(mut command: Command, input: &[u8]) -> Finished {
         let _cut = err.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
-    let status = poll(DEADLINE, || child.0.try_wait().unwrap());
+    let status = poll(deadline, || child.0.try_wait().unwrap());
     if status.is_none() {
         let _gone = child.0.kill();
     }

@@ -200,6 +200,7 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
     #expect(
       line == #"{"type":"send","id":2,"text":"a\"\n","session":"main","agent":"pi","#
         + #""thinking":"low","system":"be brief","idempotency_key":"k","#
-        + #""history":[{"role":"user","text":"hi"},{"role":"assistant","text":"ho"}],"timeout":2.0}"# + "\n")
+        + #""history":[{"role":"user","text":"hi"},{"role":"assistant","text":"ho"}],"timeout":2.0}"#
+        + "\n")
   }
 }

@@ -79,15 +79,8 @@ fn acp_wrong_types_in_every_field_are_answered() {
         }
     }
     for block in wrong() {
-        let blocks = [
-            "text",
-            "image",
-            "audio",
-            "resource",
-            "resource_link",
-            "video",
-        ];
-        for kind in blocks {
+        let kinds = "text image audio resource resource_link video";
+        for kind in kinds.split(' ') {
             let block = json!([{"type": kind, "text": block, "data": block, "mimeType": block, "uri": block, "resource": block}]);
             let id = editor.request(
                 "session/prompt",

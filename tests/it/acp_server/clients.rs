@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{AGENTCTL, Daemon, Finished, finish, skipped};
+use crate::support::{AGENTCTL, DEADLINE, Daemon, Finished, finish_within, skipped};
 
 /// Where they are; a loud skip where they are not.
 fn installed() -> Option<PathBuf> {
@@ -31,7 +31,7 @@ fn acp_sdk_of_typescript_takes_every_line() {
         .arg(&dir)
         .arg(daemon.path("home"))
         .args([AGENTCTL, "serve", "acp", "--agent", "chaos"]);
-    let finished = finish(command, b"");
+    let finished = finish_within(4 * DEADLINE, command, b"");
     let told: Value = serde_json::from_str(finished.stdout.trim())
         .unwrap_or_else(|why| panic!("{why}: {finished:#?}"));
     assert_eq!(told["invalid"], json!([]), "{told:#}");
@@ -76,7 +76,7 @@ fn acpx(dir: &Path, daemon: &Daemon, words: &[&str]) -> Finished {
         .args(["--cwd", home.to_str().unwrap()])
         .args(["--ttl", "1"])
         .args(words);
-    finish(command, b"")
+    finish_within(4 * DEADLINE, command, b"")
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::agents::{claude, codex};
 use crate::http::Http;
 use crate::mock_model::MockModel;
-use crate::support::{AGENTCTL, Daemon, Finished, finish, skipped};
+use crate::support::{AGENTCTL, DEADLINE, Daemon, Finished, finish_within, skipped};
 
 /// An agent to be asked, which says where it runs.
 fn daemon() -> Daemon {
@@ -84,7 +84,7 @@ fn mcp_claude_code_asks_other_agents() {
             .arg("--mcp-config")
             .arg(&servers)
             .args(["--", &prompt]);
-        let done = finish(command, b"");
+        let done = finish_within(4 * DEADLINE, command, b"");
         succeeded(&done);
         assert!(
             done.stdout.contains(said),
@@ -128,7 +128,7 @@ fn mcp_codex_asks_other_agents() {
         .env("CODEX_HOME", &dir)
         .args(["exec", "--skip-git-repo-check"])
         .arg(format!("[[use mcp__agentd__ask {ask} ]]"));
-    let done = finish(command, b"");
+    let done = finish_within(4 * DEADLINE, command, b"");
     succeeded(&done);
     let all = jobs(&daemon);
     assert_eq!(all.len(), 1, "{done:#?}\n{:#?}", model.asked().last());
@@ -184,7 +184,7 @@ fn mcp_inspector_lists_and_calls() {
         let inspect = |more: &[&str]| {
             let mut command: Command = daemon.place.command(&program);
             command.arg("--cli").args(place).args(more);
-            let done = finish(command, b"");
+            let done = finish_within(4 * DEADLINE, command, b"");
             succeeded(&done);
             // It looks at the schemas, too.
             assert!(!done.stderr.contains("Warning"), "{done:#?}");

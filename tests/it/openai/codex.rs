@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::http::{Http, jobs};
-use crate::support::{Daemon, Finished, finish, skipped};
+use crate::support::{DEADLINE, Daemon, Finished, finish_within, skipped};
 
 /// Where `packaging/ci/install-codex.sh` puts it.
 fn installed() -> Option<PathBuf> {
@@ -35,7 +35,7 @@ fn exec(program: &Path, daemon: &Daemon, http: &Http, prompt: &str) -> Finished 
         .args(["exec", "--skip-git-repo-check", "--json", prompt])
         .env("CODEX_HOME", &home)
         .env("OPENAI_API_KEY", &http.token);
-    finish(command, b"")
+    finish_within(4 * DEADLINE, command, b"")
 }
 
 #[test]

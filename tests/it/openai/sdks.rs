@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::http::{Http, jobs};
-use crate::support::{Daemon, finish, skipped};
+use crate::support::{DEADLINE, Daemon, finish_within, skipped};
 
 /// Where `packaging/ci/install-openai.sh` puts them.
 fn installed() -> Option<PathBuf> {
@@ -34,7 +34,7 @@ fn told(dir: &Path, (runs, program): (&str, &str), part: &str) -> (Vec<Value>, u
         .env("OPENAI_API_KEY", &http.token)
         .env("OPENAI_MODULE", dir.join("node_modules/openai/index.mjs"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    let done = finish(command, b"");
+    let done = finish_within(4 * DEADLINE, command, b"");
     assert_eq!(done.code, Some(0), "{program} {part}: {done:?}");
     let lines = done
         .stdout

@@ -132,7 +132,7 @@ impl State {
             session: session.name.clone(),
             agent: session.agent.clone(),
             cwd: session.cwd.clone(),
-            real_cwd: session.real_cwd.clone(),
+            real_cwd: session.real_cwd.as_deref().map(str::to_owned),
             toolsets: session.toolsets.as_ref().map(json::text),
             system,
             request: json::text(&send),

@@ -98,7 +98,7 @@ impl State {
             name: fork.to.clone(),
             agent: agent.clone(),
             cwd: known.cwd.clone(),
-            real_cwd: known.real_cwd.clone(),
+            real_cwd: known.real_cwd.as_deref().map(str::to_owned),
             toolsets: known.toolsets.as_ref().map(json::text),
             system: known.system.as_deref().map(str::to_owned),
             fork: Some(Box::new(Fork {

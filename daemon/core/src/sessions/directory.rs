@@ -44,7 +44,7 @@ pub(crate) fn learn(session: &mut Session, cwd: Option<&String>, facts: &Request
     if let Some(cwd) = cwd.filter(|cwd| plain(cwd).eq(plain(&session.cwd)))
         && let Some(Directory::There(Some(_))) = facts.directories.get(cwd)
     {
-        session.real_cwd = real(cwd, facts);
+        session.real_cwd = real(cwd, facts).map(Into::into);
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn is_of(session: &Session, cwd: &str, facts: &RequestContext) -> boo
     let Some(Directory::There(Some(real))) = facts.directories.get(cwd) else {
         return false;
     };
-    let of_session = session.real_cwd.as_ref().unwrap_or(&session.cwd);
+    let of_session = session.real_cwd.as_deref().unwrap_or(&session.cwd);
     plain(real).eq(plain(of_session))
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Session {
     pub(crate) cwd: String,
     pub(crate) toolsets: Option<Vec<String>>,
     /// Where `cwd` leads, if somebody has looked: for whoever writes it in another way.
-    pub(crate) real_cwd: Option<String>,
+    pub(crate) real_cwd: Option<Box<str>>,
     /// The model set for it, by what the store has accepted.
     pub(crate) pins: Rare<Pins>,
     /// What may change that, and is on its way to the store: what comes behind it waits.
@@ -137,7 +137,7 @@ impl Session {
             pins: row.pins.into(),
             turns: row.turns,
             lost: row.lost,
-            real_cwd: row.real_cwd,
+            real_cwd: row.real_cwd.map(Into::into),
             stored: true,
             ..Self::new(Some(row.name), row.agent, row.cwd, toolsets)
         }
