@@ -1,9 +1,7 @@
 //! The state's file system says no: rows C10 to C13 of the fault catalogue, a sync that
 //! fails (D4), and a store that another process keeps locked (D9).
-//!
 //! Mounts are made in a namespace of the daemon's own, so nothing of them is left when it ends.
-//! Not here: network file systems (C10) are known by their numbers, in `platform/remote.rs`; what
-//! SQLite's errors do to orders under way is in the store's tests.
+//! Not here: network file systems (C10, `platform/remote.rs`), SQLite's errors (the store's tests).
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -263,13 +261,15 @@ fn d4_failed_sync_is_never_called_durable() {
     let asks = r#"{"prompt":"b","idempotency_key":"b"}"#;
     let mut first = daemon.connect();
     first.send(asks);
+    first.send(r#"{"type":"ping"}"#);
+    // That is answered behind it: now it is on its way to the disk.
+    first.until("pong");
     refuses_new_work(&daemon);
-    // Its rows are in the log of the store, and whether they are on the disk nobody knows.
+    // Its rows are in the log, and whether they are on the disk nobody knows.
     first.stream.set_nonblocking(true).unwrap();
     let mut told = [0; 256];
     let length = first.stream.read(&mut told).map_err(|error| error.kind());
-    let told = String::from_utf8_lossy(&told);
-    assert_eq!(length, Err(ErrorKind::WouldBlock), "{told}");
+    assert_eq!(length, Err(ErrorKind::WouldBlock), "{told:?}");
     first.stream.set_nonblocking(false).unwrap();
     let end = healed(&daemon, &failing, &mut first);
     let again = daemon.ask(asks);

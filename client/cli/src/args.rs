@@ -439,7 +439,7 @@ For programs that speak to sockets; `agentctl` itself needs no more than `--host
 Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
 would run the turn.")]
     Forward(ForwardArgs),
-    /// Serve what the daemon can do to programs that speak another protocol: HTTP, MCP, editors
+    /// Serve programs that speak another protocol: HTTP, MCP, editors
     #[command(after_help = "\
 Examples:
   agentctl serve http

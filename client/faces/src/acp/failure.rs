@@ -79,6 +79,14 @@ pub(super) fn unreachable(why: &ClientError) -> Failure {
     }
 }
 
+/// Nobody answers any more.
+pub(super) fn gone(why: &str) -> Failure {
+    Failure {
+        data: Some(json!({"code": "unreachable", "retryable": true})),
+        ..Failure::new(INTERNAL_ERROR, why)
+    }
+}
+
 /// A turn that was accepted, or may have been, and of which nobody tells any more.
 pub(super) fn outcome_unknown(why: &str) -> Failure {
     let message = format!(

@@ -43,6 +43,7 @@ pub use bootstrap::entries;
 const MOST_LOSSES: u32 = 5;
 /// Output of running calls is told this often: each time all of it is.
 const OUTPUT_PAUSE: Duration = Duration::from_millis(100);
+const AGAIN_AND_AGAIN: &str = "the daemon was lost again and again";
 /// What was asked before the client ended is waited for so long.
 const LAST_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -303,7 +304,7 @@ impl Acp {
                 continue;
             }
             if asked.lost > MOST_LOSSES {
-                let failure = failure::outcome_unknown("the daemon was lost again and again");
+                let failure = lost(&asked, AGAIN_AND_AGAIN);
                 self.settled(asked, Err(failure), now, out);
                 continue;
             }
@@ -312,6 +313,15 @@ impl Acp {
         }
         self.following = None;
         self.follow(out);
+    }
+}
+
+/// Of a request that was written, and has no answer.
+fn lost(asked: &Asked, why: &str) -> Failure {
+    match asked.what {
+        What::Prompt { .. } => failure::outcome_unknown(why),
+        // Whatever else is asked can be asked again.
+        _ => failure::gone(why),
     }
 }
 
@@ -382,7 +392,7 @@ impl Face for Acp {
     fn daemon_lost(&mut self, now: Instant, out: &mut Outbox) {
         self.losses += 1;
         if self.losses > MOST_LOSSES {
-            let failure = failure::outcome_unknown("the daemon was lost again and again");
+            let failure = failure::outcome_unknown(AGAIN_AND_AGAIN);
             self.lose_turns(&failure, out);
         }
         self.ask_again(now, out);
@@ -392,8 +402,11 @@ impl Face for Acp {
         let never = failure::unreachable(why);
         let maybe = failure::outcome_unknown(&why.to_string());
         for (_, asked) in std::mem::take(&mut self.asked) {
-            let failure = if asked.lost > 0 { &maybe } else { &never };
-            self.settled(asked, Err(failure.clone()), now, out);
+            let failure = match asked.lost {
+                0 => never.clone(),
+                _ => lost(&asked, &why.to_string()),
+            };
+            self.settled(asked, Err(failure), now, out);
         }
         self.following = None;
         self.lose_turns(&maybe, out);

@@ -136,7 +136,9 @@ impl Acp {
                 let failure = failure::outcome_unknown(&error.error);
                 self.following = None;
                 for job in self.followed() {
+                    let session = self.turns.get(&job).map(|turn| turn.session.clone());
                     self.lose_turn(job, &failure, out);
+                    self.feed_kept(&session.unwrap_or_default(), now, out);
                 }
             }
             Some(known) => {
@@ -181,16 +183,19 @@ impl Acp {
 
     /// A line of a turn, from wherever it came.
     pub(super) fn feed(&mut self, job: JobId, line: Received, now: Instant, out: &mut Outbox) {
-        let Some(turn) = self.turns.get_mut(&job) else {
+        let Some(session) = self.turns.get(&job).map(|turn| turn.session.clone()) else {
             return;
         };
-        let session = turn.session.clone();
+        let is_behind = self.is_behind_another(job, &session);
         if let Some(known) = self.sessions.get_mut(&session)
-            && known.opening.is_some()
+            && (known.opening.is_some() || is_behind)
         {
             // What was said before comes first.
             return known.kept.push((job, line));
         }
+        let Some(turn) = self.turns.get_mut(&job) else {
+            return;
+        };
         let mut updates = Vec::new();
         let happened = turn.line(line, &mut updates);
         if turn.has_grown() {
@@ -210,7 +215,31 @@ impl Acp {
                     self.abort(job, out);
                 }
             }
-            Some(Happened::Ended(result)) => self.end(job, result, out),
+            Some(Happened::Ended(result)) => {
+                self.end(job, result, out);
+                self.feed_kept(&session, now, out);
+            }
+        }
+    }
+
+    /// Is a turn of the session before this one followed, and not at its end? Its lines come by another
+    /// way, and may be later than those of the next.
+    fn is_behind_another(&self, job: JobId, session: &str) -> bool {
+        let is_before = |other: &JobId| {
+            let turn = self.turns.get(other);
+            *other < job && turn.is_some_and(|turn| turn.session == session)
+        };
+        self.turns.len() > 1 && self.followed().iter().any(is_before)
+    }
+
+    /// What waited for the end of the turn before.
+    fn feed_kept(&mut self, session: &str, now: Instant, out: &mut Outbox) {
+        let known = self.sessions.get_mut(session);
+        let Some(known) = known.filter(|known| known.opening.is_none()) else {
+            return;
+        };
+        for (job, line) in std::mem::take(&mut known.kept) {
+            self.feed(job, line, now, out);
         }
     }
 
