@@ -15,7 +15,11 @@ public protocol HelperSource: Sendable {
   func events(after cursor: Cursor?, session: String?) -> Lines
 }
 
-extension AgentClient: HelperSource {}
+extension AgentClient: HelperSource {
+  public nonisolated func events(after cursor: Cursor?, session: String?) -> Lines {
+    events(after: cursor, session: session, sessions: false)
+  }
+}
 
 /// Worth a notification.
 public enum Notice: Sendable, Equatable {
