@@ -49,6 +49,8 @@ test("schema: each answer of a daemon is what it says", async (t) => {
   await ask("set_model", { session: "new", model: "model-1" });
   await ask("session.rename", { session: "new", to: "newer" });
   await ask("session.resume", { session: "newer" });
+  await ask("session.fork", { session: "main", to: "copy" });
+  await ask("session.title", { session: "copy", title: "a copy" });
   await ask("session.list");
   await ask("session.history", { session: "main", events: true });
   await ask("session.search", { words: ["one"] });

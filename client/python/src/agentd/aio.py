@@ -408,12 +408,12 @@ class Harness:
 
     @checked
     async def fork(self, session: str, name: str | None = None) -> str:
-        """Makes another session that begins with what the agent remembers of one, and gives its name.
+        """Makes another session, which begins with what the agent remembers of one, and names it.
         The agent makes its copy when the first turn of the new one begins: what the old one is told
         until then is in both.
 
-        Raises ``errors.UnsupportedError`` where the agent can't, ``errors.SessionBusyError`` while the
-        session has unfinished turns.
+        Raises ``errors.UnsupportedError`` where the agent can't, ``errors.SessionBusyError`` while
+        the session has unfinished turns.
         """
         named = {"session": session, "to": name}
         line = await self._core.ask("session.fork", named, changes=True, alone=False)

@@ -191,7 +191,7 @@ fn goes_on(last: &JobRow, request: &ResponseRequest, mut send: Send) -> Plan {
     if had == send.labels.get(face::INSTRUCTIONS) {
         conversation.system.clear();
     }
-    conversation.put_into(&mut send, Begins::Yes);
+    conversation.put_into(&mut send, Begins::WithNews);
     Plan::only(send)
 }
 
@@ -259,7 +259,9 @@ async fn object(app: &App, row: &JobRow) -> Result<Json<Value>, Refusal> {
         return Err(no_response(&Id::Response.id(row.job)));
     };
     let created = seconds(&row.accepted_at);
-    let head = ResponseHead::of_row(row, created);
+    let mut head = ResponseHead::of_row(row, created);
+    let begun = turn.request.as_ref().and_then(|sent| sent.get("system"));
+    head.instructions = begun.and_then(|system| Some(system.as_str()?.to_owned()));
     Ok(Json(kept(head, &turn)))
 }
 
@@ -321,11 +323,36 @@ pub(super) async fn input_items(
         let name = attached.name.as_deref().or(attached.mime.as_deref());
         content.push(json!({"type": "input_file", "filename": name}));
     }
-    let id = format!("msg_{}_in", row.job);
-    let item = json!({"id": id, "type": "message", "role": "user", "status": "completed", "content": content});
+    // Newest first, as OpenAI has them.
+    let earlier = turn.request.as_ref().and_then(|sent| sent.get("history"));
+    let earlier = earlier
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .rev();
+    let mut items = vec![item(&row, 0, "user", &content.into())];
+    for one in earlier {
+        let role = one["role"].as_str().unwrap_or_default();
+        let kind = if role == "assistant" {
+            "output_text"
+        } else {
+            "input_text"
+        };
+        let content = json!([{"type": kind, "text": one["text"]}]);
+        items.push(item(&row, items.len(), role, &content));
+    }
+    let (first, last) = (items.first(), items.last());
+    let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
     Ok(Json(json!({
-        "object": "list", "data": [item], "first_id": id, "last_id": id, "has_more": false,
+        "object": "list", "first_id": id(first), "last_id": id(last), "has_more": false,
+        "data": items,
     })))
+}
+
+/// An item of a response's input.
+fn item(row: &JobRow, number: usize, role: &str, content: &Value) -> Value {
+    let id = format!("msg_{}_in_{number}", row.job);
+    json!({"id": id, "type": "message", "role": role, "status": "completed", "content": content})
 }
 
 /// A conversation is a session, which its first response makes.
@@ -345,10 +372,16 @@ pub(super) async fn make_conversation(
         }
     }
     let random = key::random().map_err(|why| Failure::new(500, "internal", why.to_string()))?;
-    Ok(Json(conversation(
-        &format!("conv_{random}"),
-        now().as_secs(),
-    )))
+    let created = now().as_secs();
+    let rest = random.get(..24).unwrap_or_default();
+    let id = format!("conv_{created:08x}{rest}");
+    Ok(Json(conversation(&id, created)))
+}
+
+/// When a name was made here, which it says itself: nothing else is kept of it.
+fn made(id: &str) -> Option<u64> {
+    let digits = id.strip_prefix("conv_").filter(|rest| rest.len() == 32)?;
+    u64::from_str_radix(digits.get(..8)?, 16).ok()
 }
 
 fn conversation(id: &str, created: u64) -> Value {
@@ -361,10 +394,13 @@ pub(super) async fn one_conversation(
 ) -> Result<Json<Value>, Refusal> {
     let id = id_of(id);
     let name = Name::of(&id);
-    let Some(row) = jobs::session(&app, &name.session).await? else {
-        let why = "there is no conversation of this name, or nothing was said in it yet";
-        return Err(Failure::not_found("conversation_not_found", why).into());
-    };
-    let created = seconds(&row.created_at);
-    Ok(Json(conversation(&id, created)))
+    let row = jobs::session(&app, &name.session).await?;
+    let created = row.map(|row| seconds(&row.created_at));
+    match created.or_else(|| made(&id)) {
+        Some(created) => Ok(Json(conversation(&id, created))),
+        None => {
+            let why = "there is no conversation of this name";
+            Err(Failure::not_found("conversation_not_found", why).into())
+        }
+    }
 }
