@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{beginning, chat, content, error, header, said};
+use super::{chat, content, error, header, said};
 use crate::http::{jobs, served};
 
 fn user(text: &str) -> Value {
@@ -23,24 +23,21 @@ fn talk(http: &crate::http::Http, messages: &Value, more: &[&str]) -> (String, S
 
 #[test]
 fn chat_finds_its_session_again() {
-    let Some((daemon, http)) = served() else {
+    let Some((_daemon, http)) = served() else {
         return;
     };
-    let nothing = (Value::Null, Vec::new());
-    let before = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let (text, first) = talk(&http, &json!([user("one")]), &[]);
-    assert_eq!(
-        (text.as_str(), beginning(&daemon)),
-        ("one", nothing.clone())
-    );
+    assert_eq!(text, "one");
     let more = json!([user("one"), assistant("one"), user("two")]);
     let (text, second) = talk(&http, &more, &[]);
     assert_eq!((text.as_str(), &second), ("two", &first));
-    assert_eq!(beginning(&daemon), nothing);
     // What was said before goes on from there only once.
     let (text, branch) = talk(&http, &more, &[]);
-    assert!(text == "two" && branch != first, "{text} in {branch}");
-    assert_eq!(beginning(&daemon), (Value::Null, before(&["one", "one"])));
+    assert!(
+        text.starts_with("# What was said before ## User one"),
+        "{text}"
+    );
+    assert_ne!(branch, first);
     let more = json!([
         user("one"),
         assistant("one"),
@@ -52,14 +49,14 @@ fn chat_finds_its_session_again() {
     assert_eq!((text.as_str(), &third), ("three", &first));
     // Edited, or heard elsewhere: told from the beginning.
     let edited = json!([user("one"), assistant("uno"), user("two")]);
-    assert_ne!(talk(&http, &edited, &[]).1, first);
-    assert_eq!(beginning(&daemon), (Value::Null, before(&["one", "uno"])));
+    let (text, other) = talk(&http, &edited, &[]);
+    assert!(
+        text.contains("## Assistant uno") && other != first,
+        "{text}"
+    );
     let system = json!([{"role": "system", "content": "be terse"}, user("hi")]);
     let (text, begun) = talk(&http, &system, &[]);
-    assert_eq!(
-        (text.as_str(), beginning(&daemon)),
-        ("hi", (json!("be terse"), Vec::new()))
-    );
+    assert!(text.starts_with("# Instructions be terse"), "{text}");
     let more = json!([{"role": "system", "content": "be terse"}, user("hi"), assistant(&text), user("on")]);
     assert_eq!(talk(&http, &more, &[]), ("on".to_owned(), begun));
 }
@@ -97,9 +94,7 @@ fn session_that_is_named_gets_the_last_words() {
         let messages = json!([user("a"), assistant("b"), user("c")]);
         let (text, session) = talk(&http, &messages, &["-H", header]);
         assert_eq!(session, "main");
-        let (_, before) = beginning(&daemon);
-        let told = if header.contains("Hermes") { 0 } else { 2 };
-        assert_eq!((text.as_str(), before.len()), ("c", told), "{header}");
+        assert_eq!(text == "c", header.contains("Hermes"), "{text}");
     }
     let (_, odd) = talk(
         &http,

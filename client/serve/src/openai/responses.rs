@@ -191,7 +191,7 @@ fn goes_on(last: &JobRow, request: &ResponseRequest, mut send: Send) -> Plan {
     if had == send.labels.get(face::INSTRUCTIONS) {
         conversation.system.clear();
     }
-    conversation.put_into(&mut send, Begins::WithNews);
+    conversation.put_into(&mut send, Begins::Yes);
     Plan::only(send)
 }
 
@@ -259,9 +259,7 @@ async fn object(app: &App, row: &JobRow) -> Result<Json<Value>, Refusal> {
         return Err(no_response(&Id::Response.id(row.job)));
     };
     let created = seconds(&row.accepted_at);
-    let mut head = ResponseHead::of_row(row, created);
-    let begun = turn.request.as_ref().and_then(|sent| sent.get("system"));
-    head.instructions = begun.and_then(|system| Some(system.as_str()?.to_owned()));
+    let head = ResponseHead::of_row(row, created);
     Ok(Json(kept(head, &turn)))
 }
 
@@ -323,36 +321,11 @@ pub(super) async fn input_items(
         let name = attached.name.as_deref().or(attached.mime.as_deref());
         content.push(json!({"type": "input_file", "filename": name}));
     }
-    // Newest first, as OpenAI has them.
-    let earlier = turn.request.as_ref().and_then(|sent| sent.get("history"));
-    let earlier = earlier
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .rev();
-    let mut items = vec![item(&row, 0, "user", &content.into())];
-    for one in earlier {
-        let role = one["role"].as_str().unwrap_or_default();
-        let kind = if role == "assistant" {
-            "output_text"
-        } else {
-            "input_text"
-        };
-        let content = json!([{"type": kind, "text": one["text"]}]);
-        items.push(item(&row, items.len(), role, &content));
-    }
-    let (first, last) = (items.first(), items.last());
-    let id = |item: Option<&Value>| item.map(|item| item["id"].clone());
+    let id = format!("msg_{}_in", row.job);
+    let item = json!({"id": id, "type": "message", "role": "user", "status": "completed", "content": content});
     Ok(Json(json!({
-        "object": "list", "first_id": id(first), "last_id": id(last), "has_more": false,
-        "data": items,
+        "object": "list", "data": [item], "first_id": id, "last_id": id, "has_more": false,
     })))
-}
-
-/// An item of a response's input.
-fn item(row: &JobRow, number: usize, role: &str, content: &Value) -> Value {
-    let id = format!("msg_{}_in_{number}", row.job);
-    json!({"id": id, "type": "message", "role": role, "status": "completed", "content": content})
 }
 
 /// A conversation is a session, which its first response makes.

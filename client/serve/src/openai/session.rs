@@ -91,17 +91,15 @@ pub(super) async fn named(
     conversation: &Conversation,
     blank: Send,
 ) -> Result<Plan, Refusal> {
-    let mut goes_on = blank;
-    goes_on.session = Some(name.session.clone());
-    label(&mut goes_on.labels, face::SESSION, name.word.as_deref());
-    let mut begun = goes_on.clone();
-    conversation.put_into(&mut goes_on, Begins::No);
-    if jobs::session(app, &name.session).await?.is_some() {
-        return Ok(Plan::only(goes_on));
-    }
-    conversation.put_into(&mut begun, Begins::Yes);
-    // Somebody else may begin it meanwhile: what it begins with is refused then.
-    Ok(Plan::either(begun, Code::InvalidRequest, goes_on))
+    let mut send = blank;
+    let begins = match jobs::session(app, &name.session).await? {
+        Some(_) => Begins::No,
+        None => Begins::Yes,
+    };
+    conversation.put_into(&mut send, begins);
+    send.session = Some(name.session.clone());
+    label(&mut send.labels, face::SESSION, name.word.as_deref());
+    Ok(Plan::only(send))
 }
 
 /// The job that gave the reply which the client has, if its session can go on from there.
