@@ -9,7 +9,7 @@ use std::time::Duration;
 use agentd_protocol::line::{StatusAnswer, Stop};
 use agentd_protocol::request::{Abort, Retry, Send, Subscribe};
 use agentd_protocol::rows::JobRow;
-use agentd_protocol::{Code, JobId, Line};
+use agentd_protocol::{JobId, Line};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::connecting::tell_fallback;
@@ -480,30 +480,21 @@ async fn subscribed(
     if let Some(lost) = lost {
         client.reconnect(lost).await?;
     }
-    let mut subscribe = Subscribe {
+    let subscribe = Subscribe {
         jobs: Some(vec![job]),
         after: Some(0),
         ..Subscribe::default()
     };
-    loop {
-        let asked = async {
-            let id = client.request("subscribe", &subscribe).await?;
-            loop {
-                let received = client.next().await?;
-                if received.answers(id) {
-                    return Ok((id, received));
-                }
+    let asked = async {
+        let id = client.request("subscribe", &subscribe).await?;
+        loop {
+            let received = client.next().await?;
+            if received.answers(id) {
+                return Ok((id, received));
             }
-        };
-        let first = asked.await.map_err(ClientError::Unknown)?;
-        let is_expired = matches!(&first.1.line, Some(Line::Error(error))
-            if error.code == Code::CursorExpired);
-        // The beginning of everything may be forgotten: of this turn it is missing then what it
-        // did before, but not what it said.
-        if !is_expired || subscribe.after.take().is_none() {
-            return Ok(first);
         }
-    }
+    };
+    asked.await.map_err(ClientError::Unknown)
 }
 
 /// How far a conversation carried a turn.

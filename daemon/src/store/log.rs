@@ -52,7 +52,7 @@ pub(super) fn of_all(conn: &Connection, since: Since<'_>) -> rusqlite::Result<Lo
         .prepare_cached(ALL)?
         .query_map(params![int(after), int(PAGE_LINES as u64 + 1)], place)?
         .collect::<Result<Vec<_>, _>>()?;
-    page(conn, found, texts)?.loaded(conn, JobId(0))
+    page(conn, found, texts)?.loaded(conn, (JobId(0), oldest(conn)?))
 }
 
 /// A page of the log of some jobs.
@@ -63,7 +63,12 @@ pub(super) fn of_jobs(
 ) -> rusqlite::Result<Loaded> {
     let jobs: Vec<i64> = jobs.iter().map(|job| int(job.0)).collect();
     let found = places_of(conn, after, &jobs)?;
-    page(conn, found, texts)?.loaded(conn, JobId(0))
+    // A job is forgotten as a whole: what is missing of others is none of these.
+    let oldest = match are_there(conn, &jobs)? {
+        true => 0,
+        false => oldest(conn)?,
+    };
+    page(conn, found, texts)?.loaded(conn, (JobId(0), oldest))
 }
 
 /// A page of the log of a session, none of whose jobs before `first` has a line after `after`.
@@ -77,7 +82,7 @@ pub(super) fn of_session(
     first: JobId,
 ) -> rusqlite::Result<Loaded> {
     let Some(session) = session_id(conn, name)? else {
-        return page(conn, Vec::new(), texts)?.loaded(conn, first);
+        return page(conn, Vec::new(), texts)?.loaded(conn, (first, oldest(conn)?));
     };
     let mut most = PAGE_JOBS;
     loop {
@@ -112,7 +117,7 @@ pub(super) fn of_session(
             Some(first) => JobId(nat(first)),
             None => next_job(conn)?,
         };
-        return page.loaded(conn, first);
+        return page.loaded(conn, (first, oldest(conn)?));
     }
 }
 
@@ -144,12 +149,12 @@ struct LogPage {
 }
 
 impl LogPage {
-    fn loaded(self, conn: &Connection, first: JobId) -> rusqlite::Result<Loaded> {
+    fn loaded(self, conn: &Connection, (first, oldest): (JobId, u64)) -> rusqlite::Result<Loaded> {
         Ok(Loaded::Log {
             lines: self.lines,
             more: self.more,
             last: nat(Numbers::read(conn)?.last_seq()),
-            oldest: oldest(conn)?,
+            oldest,
             first,
             portion: self.portion,
         })
@@ -214,6 +219,15 @@ fn oldest(conn: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row.get(0))
         .optional()?;
     Ok(oldest.map_or(0, nat))
+}
+
+/// Are all these jobs kept?
+fn are_there(conn: &Connection, jobs: &[i64]) -> rusqlite::Result<bool> {
+    let jobs = serde_json::json!(jobs).to_string();
+    conn.prepare_cached(
+        "SELECT NOT EXISTS (SELECT 1 FROM json_each(?1) WHERE value NOT IN (SELECT job FROM jobs))",
+    )?
+    .query_row([jobs], |row| row.get(0))
 }
 
 /// Final lines, among kinds of places.

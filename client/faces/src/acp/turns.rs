@@ -175,7 +175,8 @@ impl Acp {
         let after = told.map(Turn::last_seq).filter(|seq| *seq > 0).min();
         let wanted = Subscribe {
             jobs: Some(jobs),
-            after,
+            // One may have ended since it was looked at: without a cursor its end would never be told.
+            after: Some(after.unwrap_or(0)),
             ..Subscribe::default()
         };
         self.following = Some(out.ask("subscribe", &wanted));

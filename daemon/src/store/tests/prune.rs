@@ -170,6 +170,35 @@ fn prune_takes_old_jobs_and_leaves_unfinished_ones() {
     assert_eq!((job, seq), (JobId(5), 9));
 }
 
+/// Of jobs that are kept nothing is missing, whatever else is gone.
+#[test]
+fn prune_of_others_leaves_cursors_of_jobs() {
+    let (dir, db) = file(|store| {
+        ended(store, new(None));
+        store.accept(new(None));
+    });
+    slice(&db, keep(1, u64::MAX), 2 * DAY, LONG).unwrap();
+    drop(db);
+    let mut store = bench(dir.path(), "b", Role::Daemon, dead);
+    let mut oldest_of = |jobs: &[u64]| {
+        let jobs = jobs.iter().copied().map(JobId).collect();
+        let log = Query::Log {
+            after: 0,
+            session: None,
+            jobs: Some(jobs),
+            first: JobId(0),
+            texts: Vec::new(),
+        };
+        match store.load(log) {
+            Loaded::Log { oldest, .. } => oldest,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(oldest_of(&[2]), 0);
+    assert_eq!(oldest_of(&[1]), 3);
+    assert_eq!(oldest_of(&[2, 1]), 3);
+}
+
 #[test]
 fn prune_gives_out_no_number_again() {
     let (dir, db) = file(|store| {

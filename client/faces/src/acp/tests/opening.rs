@@ -97,6 +97,27 @@ fn acp_session_that_cannot_be_made_is_refused() {
     assert_eq!(scene.told(), [format!("{id} error -32002")]);
 }
 
+/// It ends before the daemon hears that its lines are wanted.
+#[test]
+fn acp_turn_that_ends_while_loaded_is_told() {
+    let mut scene = Scene::new();
+    let open = json!({"sessionId": SESSION, "cwd": "/w", "mcpServers": []});
+    scene.request("session/load", open);
+    scene.answer("session.list", row(0, "working"));
+    scene.answer("agents", agents());
+    scene.answer("models", models());
+    let runs =
+        json!({"job": "j1", "state": "running", "accepted_at": "", "text": "one", "messages": []});
+    scene.answer("session.history", history(json!([runs])));
+    let subscribe = scene.asked("subscribe");
+    assert_eq!(subscribe.fields, json!({"jobs": ["j1"], "after": 0}));
+    scene.told();
+    scene.line(&subscribe, delta("j1", 0, "first"));
+    scene.line(&subscribe, ended("j1", 3, "end_turn"));
+    scene.line(&subscribe, json!({"type": "live", "seq": 3, "epoch": "e"}));
+    assert_eq!(scene.told()[0], "agent_message_chunk first");
+}
+
 #[test]
 fn acp_load_tells_all_before_it_answers() {
     let mut scene = Scene::new();
@@ -183,7 +204,10 @@ fn acp_resume_tells_only_what_is_in_flight() {
         scene.told(),
         ["user_message_chunk two".to_owned(), format!("{id} ")]
     );
-    assert_eq!(scene.asked("subscribe").fields, json!({"jobs": ["j2"]}));
+    assert_eq!(
+        scene.asked("subscribe").fields,
+        json!({"jobs": ["j2"], "after": 0})
+    );
 }
 
 #[test]
