@@ -63,15 +63,8 @@ async fn find(client: &mut Client, name: &str) -> Result<QuestionRow, Exit> {
 type Wrong = (String, &'static str);
 
 fn answer_of(args: &AnswerArgs, question: &QuestionRow) -> io::Result<Result<Answer, Wrong>> {
-    let mut answer = Answer {
-        question_id: args.question_id.clone(),
-        approve: None,
-        scope: None,
-        choice: args.choice.clone(),
-        text: None,
-        cancel: false,
-        by: None,
-    };
+    let mut answer = Answer::to(args.question_id.clone());
+    answer.choice.clone_from(&args.choice);
     match args.text.as_deref() {
         None if args.approve || args.deny => {
             answer.approve = Some(args.approve);

@@ -239,15 +239,7 @@ fn scope_of(question: &QuestionRow, word: &str) -> Option<Scope> {
 
 /// What a typed line means, or what to say when it means nothing.
 fn parse(question: &QuestionRow, line: &str) -> Result<Answer, String> {
-    let mut answer = Answer {
-        question_id: question.question_id.clone(),
-        approve: None,
-        scope: None,
-        choice: None,
-        text: None,
-        cancel: false,
-        by: None,
-    };
+    let mut answer = Answer::to(question.question_id.clone());
     match question.kind.as_str() {
         "approval" => {
             let word = line.trim().to_lowercase();

@@ -146,12 +146,15 @@ async fn connected<'a>(
     options: &Options,
     broken: Option<LostError>,
 ) -> Result<&'a mut Client, ClientError> {
-    match (daemon.as_mut(), broken) {
-        (Some(client), Some(lost)) => client.reconnect(lost).await?,
-        (Some(_), None) => {}
-        (None, _) => *daemon = Some(Client::connect_or_oneshot(options.clone()).await?),
+    match daemon {
+        Some(client) => {
+            if let Some(lost) = broken {
+                client.reconnect(lost).await?;
+            }
+            Ok(client)
+        }
+        None => Ok(daemon.insert(Client::connect_or_oneshot(options.clone()).await?)),
     }
-    daemon.as_mut().ok_or(ClientError::Draining)
 }
 
 /// The next line of a daemon, if there is a connection; never without one.

@@ -113,7 +113,7 @@ pub fn paths(host: &Host<'_>) -> Result<Paths, PathError> {
     let variable = |name: &str| (host.env)(name).map(Into::into);
     let config = match configuration::file(&variable) {
         Some(file) => file,
-        None => home(host)?.join(".config/agentd/config.toml"),
+        None => return Err(no_home()),
     };
     Ok(Paths {
         socket: default_socket(host)?,
@@ -245,11 +245,13 @@ fn application_support(host: &Host<'_>) -> Result<PathBuf, PathError> {
 }
 
 fn home(host: &Host<'_>) -> Result<PathBuf, PathError> {
-    absolute(host, "HOME").ok_or_else(|| {
-        let why = "`HOME` is not set; hint: set it, or set `AGENTD_SOCKET`, `AGENTD_STATE_DIR` and \
-                   `AGENTD_CONFIG`";
-        PathError::Unfit(why.to_owned())
-    })
+    absolute(host, "HOME").ok_or_else(no_home)
+}
+
+fn no_home() -> PathError {
+    let why = "`HOME` is not set; hint: set it, or set `AGENTD_SOCKET`, `AGENTD_STATE_DIR` and \
+               `AGENTD_CONFIG`";
+    PathError::Unfit(why.to_owned())
 }
 
 /// An empty variable counts as none.

@@ -63,11 +63,6 @@ impl Work for Begin {
         }
     }
 
-    fn lost(&mut self, scene: &mut Scene<'_>) -> Step {
-        // Its key finds it.
-        self.begin(scene)
-    }
-
     fn unreachable(&mut self, why: &ClientError) -> Step {
         no_daemon(why)
     }
@@ -274,10 +269,6 @@ impl Work for Wait {
         }
     }
 
-    fn lost(&mut self, scene: &mut Scene<'_>) -> Step {
-        self.begin(scene)
-    }
-
     fn unreachable(&mut self, why: &ClientError) -> Step {
         no_daemon(why)
     }
@@ -320,10 +311,6 @@ impl Work for Cancel {
             Some(Line::Error(error)) => Step::Fails(Failure::new(INVALID_PARAMS, error.error)),
             Some(_) | None => Step::Goes,
         }
-    }
-
-    fn lost(&mut self, scene: &mut Scene<'_>) -> Step {
-        self.begin(scene)
     }
 
     fn unreachable(&mut self, why: &ClientError) -> Step {
@@ -380,10 +367,6 @@ impl Work for Update {
         Step::Goes
     }
 
-    fn lost(&mut self, scene: &mut Scene<'_>) -> Step {
-        self.begin(scene)
-    }
-
     fn unreachable(&mut self, why: &ClientError) -> Step {
         no_daemon(why)
     }
@@ -427,10 +410,6 @@ impl Work for List {
             Some(Line::Error(error)) => Step::Fails(Failure::new(INVALID_PARAMS, error.error)),
             Some(_) | None => Step::Goes,
         }
-    }
-
-    fn lost(&mut self, scene: &mut Scene<'_>) -> Step {
-        self.begin(scene)
     }
 
     fn unreachable(&mut self, why: &ClientError) -> Step {

@@ -45,8 +45,11 @@ pub(super) trait Work: Send {
     /// A line that answers a request of it.
     fn line(&mut self, ticket: Ticket, received: Received, scene: &mut Scene<'_>) -> Step;
 
-    /// The connection is lost, and all that was asked over it with it.
-    fn lost(&mut self, scene: &mut Scene<'_>) -> Step;
+    /// The connection is lost, and all that was asked over it with it. What only looks is asked again,
+    /// and what has a key is found by it.
+    fn lost(&mut self, scene: &mut Scene<'_>) -> Step {
+        self.begin(scene)
+    }
 
     /// Nobody serves.
     fn unreachable(&mut self, why: &ClientError) -> Step {

@@ -74,6 +74,14 @@ impl Said {
         }
     }
 
+    /// By whoever made the client.
+    pub fn by_system(text: impl Into<String>) -> Self {
+        Self {
+            role: Role::System,
+            content: Content::text(text),
+        }
+    }
+
     /// Reads a message of a list.
     ///
     /// # Errors

@@ -62,20 +62,10 @@ impl ResponseRequest {
         let mut fields = Fields::of(text)?;
         let model = ModelName::read(fields.take("model")?)?;
         let mut ignored = Vec::new();
-        let said = input(&mut fields, &mut ignored)?.ok_or_else(|| {
-            let why = "`input` is missing: expected a string or a list of messages";
-            Failure::invalid("input", why)
-        })?;
+        let said = input(&mut fields, &mut ignored)?;
         let instructions = fields.take::<String>("instructions")?;
-        let mut all = Vec::new();
-        if let Some(instructions) = &instructions {
-            all.push(Said {
-                role: Role::System,
-                content: Content::text(instructions),
-            });
-        }
-        all.extend(said);
-        let conversation = Conversation::of(all, "input")?;
+        let system = instructions.iter().map(Said::by_system);
+        let conversation = Conversation::of(system.chain(said).collect(), "input")?;
         let previous = fields.take::<String>("previous_response_id")?;
         let named = conversation_name(&mut fields)?;
         let continues = match (previous, named) {
@@ -148,13 +138,13 @@ fn conversation_name(fields: &mut Fields) -> Result<Option<String>, Failure> {
 }
 
 /// What the `input` says; nothing if there is none.
-pub(super) fn input(
-    fields: &mut Fields,
-    ignored: &mut Vec<String>,
-) -> Result<Option<Vec<Said>>, Failure> {
+pub(super) fn input(fields: &mut Fields, ignored: &mut Vec<String>) -> Result<Vec<Said>, Failure> {
     let items = match fields.take::<Value>("input")? {
-        None => return Ok(None),
-        Some(Value::String(text)) => return Ok(Some(vec![Said::by_user(text)])),
+        None => {
+            let why = "`input` is missing: expected a string or a list of messages";
+            return Err(Failure::invalid("input", why));
+        }
+        Some(Value::String(text)) => return Ok(vec![Said::by_user(text)]),
         Some(Value::Array(items)) => items,
         Some(_) => {
             let why = "`input`: expected a string or a list of messages";
@@ -170,7 +160,7 @@ pub(super) fn input(
             None => {}
         }
     }
-    Ok(Some(said))
+    Ok(said)
 }
 
 /// An item of the input; nothing if it says nothing that an agent could hear.

@@ -9,8 +9,7 @@ use agentd_protocol::work::{Answer, Private, Scope};
 use agentd_protocol::{JobId, Line};
 use serde_json::{Value, json};
 
-use super::content::Content;
-use super::conversation::{Conversation, Role, Said, messages};
+use super::conversation::{Conversation, Said, messages};
 use super::failure::Failure;
 use super::fields::Fields;
 use super::model::ModelName;
@@ -41,17 +40,9 @@ impl RunRequest {
         let mut fields = Fields::of(text)?;
         let model = ModelName::read(fields.take("model")?)?;
         let mut ignored = Vec::new();
-        let said = input(&mut fields, &mut ignored)?.ok_or_else(|| {
-            let why = "`input` is missing: expected a string or a list of messages";
-            Failure::invalid("input", why)
-        })?;
-        let mut all = Vec::new();
-        if let Some(instructions) = fields.take::<String>("instructions")? {
-            all.push(Said {
-                role: Role::System,
-                content: Content::text(instructions),
-            });
-        }
+        let said = input(&mut fields, &mut ignored)?;
+        let instructions = fields.take::<String>("instructions")?;
+        let mut all: Vec<Said> = instructions.iter().map(Said::by_system).collect();
         all.extend(messages(&mut fields, "conversation_history")?.unwrap_or_default());
         all.extend(said);
         let conversation = Conversation::of(all, "input")?;
@@ -146,15 +137,7 @@ pub(super) fn choices(kind: &str, options: &[String], scopes: &[String]) -> Vec<
 /// # Errors
 /// When it isn't one of those that the question has.
 pub fn answer(choice: &str, question: &QuestionRow) -> Result<Answer, Failure> {
-    let mut answer = Answer {
-        question_id: question.question_id.clone(),
-        approve: None,
-        scope: None,
-        choice: None,
-        text: None,
-        cancel: false,
-        by: None,
-    };
+    let mut answer = Answer::to(question.question_id.clone());
     let choices = choices(&question.kind, &question.options, &question.about.scopes);
     match question.kind.as_str() {
         "approval" => {

@@ -194,6 +194,22 @@ pub struct Answer {
     pub by: Option<Silence>,
 }
 
+impl Answer {
+    /// To this question; what it says is still to be set.
+    #[must_use]
+    pub const fn to(question_id: String) -> Self {
+        Self {
+            question_id,
+            approve: None,
+            scope: None,
+            choice: None,
+            text: None,
+            cancel: false,
+            by: None,
+        }
+    }
+}
+
 /// How far a yes to an approval goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

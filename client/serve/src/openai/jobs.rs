@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use agentd_client::asked::RequestError;
-use agentd_client::sessions::{HistoryPages, SessionPages};
+use agentd_client::sessions::HistoryPages;
 use agentd_client::wire::Nothing;
 use agentd_faces::openai::failure::Failure;
 use agentd_protocol::request::{Abort, Send, Wait};
 use agentd_protocol::rows::{AgentRow, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow};
-use agentd_protocol::work::{Answer, Jobs, SessionList};
+use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
 
 use super::Refusal;
@@ -56,18 +56,10 @@ pub(super) async fn is_last(app: &App, row: &JobRow) -> Result<bool, Refusal> {
 
 /// A session that can be gone on in, if it is there.
 pub(super) async fn session(app: &App, name: &str) -> Result<Option<SessionRow>, Refusal> {
-    let asked = SessionList {
-        session: Some(name.to_owned()),
-        ..SessionList::default()
-    };
     let mut client = app.daemon.lease().await?;
-    let page = SessionPages::of(asked).next(&mut client).await;
-    let page = given_back(client, page)?;
-    let rows = page.map(|page| page.value).unwrap_or_default();
-    let mut open = rows
-        .into_iter()
-        .filter(|row| row.state != SessionPhase::Closed);
-    Ok(open.find(|row| row.session == name))
+    let row = client.session_named(name).await;
+    let row = given_back(client, row)?;
+    Ok(row.filter(|row| row.state != SessionPhase::Closed))
 }
 
 /// What was said in a turn.

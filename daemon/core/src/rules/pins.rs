@@ -17,8 +17,6 @@ use crate::outbox::awaiting::Awaiting;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rare::Rare;
-use crate::rules::send::waiter;
-use crate::sessions::loading::Parked;
 use crate::sessions::session::{Repinning, Session};
 use crate::state::State;
 use crate::store::{Pins, Write};
@@ -173,25 +171,8 @@ impl State {
         decoded: Decoded,
         facts: &RequestContext,
     ) {
-        if let Err(rejected) = self.room_to_park(&decoded.request) {
-            return match &decoded.request {
-                Request::Send(send) => {
-                    let waiter = waiter(conn, id, &decoded.ignored, send);
-                    self.refuse_or_replay(waiter, send, rejected);
-                }
-                _ => self.refuse(conn, id, rejected),
-            };
-        }
-        let parked = Parked {
-            conn,
-            id,
-            decoded,
-            facts: facts.clone(),
-        };
-        self.sessions.park(&key, &[], parked);
-        if let Some(known) = self.peers.connected_mut(&conn) {
-            known.loading = Some(key);
-        }
+        // Nothing is to be loaded: what they wait for is on its way to the store.
+        let _first = self.park(&key, &[], conn, id, decoded, facts);
     }
 
     /// A send is asked for again later: what comes behind it in its session waits, as it would count on

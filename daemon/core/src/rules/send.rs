@@ -65,16 +65,33 @@ impl State {
         decoded: Decoded,
         facts: &RequestContext,
     ) {
+        if self.park(&key, &names, conn, id, decoded, facts) {
+            self.outbox
+                .load(Awaiting::Sessions(key), Query::Sessions { names });
+        }
+    }
+
+    /// Lets a request wait under a key, or refuses it where there is no room. Is it the first to?
+    pub(crate) fn park(
+        &mut self,
+        key: &str,
+        names: &[String],
+        conn: ConnId,
+        id: Option<Id>,
+        decoded: Decoded,
+        facts: &RequestContext,
+    ) -> bool {
         if let Err(rejected) = self.room_to_park(&decoded.request) {
-            return match &decoded.request {
+            match &decoded.request {
                 Request::Send(send) => {
                     self.refuse_or_replay(waiter(conn, id, &decoded.ignored, send), send, rejected);
                 }
                 _ => self.refuse(conn, id, rejected),
-            };
+            }
+            return false;
         }
         if let Some(known) = self.peers.connected_mut(&conn) {
-            known.loading = Some(key.clone());
+            known.loading = Some(key.to_owned());
         }
         let parked = Parked {
             conn,
@@ -82,10 +99,7 @@ impl State {
             decoded,
             facts: facts.clone(),
         };
-        if self.sessions.park(&key, &names, parked) {
-            self.outbox
-                .load(Awaiting::Sessions(key), Query::Sessions { names });
-        }
+        self.sessions.park(key, names, parked)
     }
 
     /// Has the connection room for one more send?
