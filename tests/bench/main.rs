@@ -167,6 +167,17 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     ),
 ];
 
+const FLAGS: &str = "--json, --strict, --quick, --new, --agents=AGENT,…";
+
+/// Is it the name of a figure, or a flag?
+fn is_known(word: &str) -> bool {
+    matches!(
+        word,
+        "--json" | "--strict" | "--quick" | "--new" | "--bench"
+    ) || word.starts_with("--agents=")
+        || MEASUREMENTS.iter().any(|(names, _)| names.contains(&word))
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
@@ -178,6 +189,13 @@ fn main() -> ExitCode {
         Some("--voice") => return voice::inside(words[1].parse().unwrap(), words[2].as_ref()),
         Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),
         _ => {}
+    }
+    if let Some(word) = words.iter().find(|word| !is_known(word)) {
+        eprintln!("`{word}` is neither a figure nor a flag: expected {FLAGS}, or some of:");
+        for (names, _) in MEASUREMENTS {
+            eprintln!("  {}", names.join(" "));
+        }
+        return ExitCode::from(2);
     }
     let flag = |name: &str| words.iter().any(|word| word == name);
     let (json, strict, quick) = (flag("--json"), flag("--strict"), flag("--quick"));

@@ -52,6 +52,8 @@ pub(crate) fn start(repetitions: usize) -> Vec<Figure> {
 pub(crate) fn agentctl(repetitions: usize) -> Vec<Figure> {
     let (up, down) = (Place::new(), Place::new());
     let _daemon = up.daemon();
+    // Where one ran before: whoever never had one has his configuration looked at besides.
+    down.daemon().stop();
     let nothing = || ms(up.run(TRUE, &[], 0));
     // The turn as it is for a program that was just started: a connection of its own, cold caches.
     let turn = || {
