@@ -4,7 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -71,7 +71,8 @@ fn measured(protocol: &Protocol, repetitions: usize) -> Vec<Figure> {
     let [ready, rss] = protocol.figures;
     let aside = "to the answer to `initialize`; control: /bin/true";
     let mut ready = figure(ready, "ms", 10.0, aside);
-    let mut rss = figure(rss, "MiB", 8.0, "resident after a turn");
+    let aside = "resident after a turn, with nothing said for 2 s";
+    let mut rss = figure(rss, "MiB", 8.0, aside);
     let place = Place::new();
     let _daemon = place.daemon();
     for _ in 0..repetitions {
@@ -79,17 +80,18 @@ fn measured(protocol: &Protocol, repetitions: usize) -> Vec<Figure> {
             .map(|_| ms(place.run("/bin/true", &[], 0)))
             .collect();
         ready.control.push(median(&bare));
-        let runs = (0..RUNS).map(|_| one(protocol, &place));
-        let (took, memory): (Vec<f64>, Vec<f64>) = runs.unzip();
-        ready.ours.push(median(&took));
-        rss.ours.push(median(&memory));
+        let runs = (0..RUNS).map(|_| one(protocol, &place, Duration::ZERO).0);
+        ready.ours.push(median(&runs.collect::<Vec<_>>()));
+        rss.ours
+            .push(one(protocol, &place, Duration::from_secs(2)).1);
         rss.control.push(0.0);
     }
     vec![ready, rss]
 }
 
-/// One client: how long it waited for its first answer, in ms, and the memory of the face, in MiB.
-fn one(protocol: &Protocol, place: &Place) -> (f64, f64) {
+/// One client: how long it waited for its first answer, in ms, and the memory of the face, in MiB, when
+/// it has said nothing for so long.
+fn one(protocol: &Protocol, place: &Place, idle: Duration) -> (f64, f64) {
     let begun = Instant::now();
     let mut command = place.command(AGENTCTL, &["serve", protocol.name]);
     let mut child = command
@@ -105,6 +107,7 @@ fn one(protocol: &Protocol, place: &Place) -> (f64, f64) {
     talk.ask("initialize", &protocol.initialize);
     let took = ms(begun.elapsed());
     (protocol.turn)(&mut talk, place);
+    std::thread::sleep(idle);
     let memory = memory_of(child.id(), "Rss:") / 1024.0;
     drop(talk);
     child.wait().unwrap();

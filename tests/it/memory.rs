@@ -10,7 +10,12 @@ const KIB: u64 = 1024;
 
 /// Resident memory of a daemon, in KiB.
 fn resident(daemon: &Daemon) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    resident_of(daemon.pid())
+}
+
+/// Resident memory of a process, in KiB.
+pub fn resident_of(process: impl std::fmt::Display) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.unwrap()
         .trim()

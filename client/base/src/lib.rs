@@ -1,5 +1,6 @@
 //! What every program of agentd does alike, below the protocol: files that are replaced whole or not
-//! at all, and that nobody else may have written; times as people write them; no core, no secret.
+//! at all, and that nobody else may have written; times as people write them; no core, no secret; pages
+//! that an idle program can do without.
 //!
 //! Owns what is the same everywhere. Must not know lines, sockets or tasks, nor any clock but those
 //! that both ends of a conversation have to read alike (`clock`).
@@ -9,6 +10,8 @@ pub mod clock;
 pub mod configuration;
 pub mod duration;
 pub mod env_file;
+pub mod program;
+pub mod remote;
 pub mod replace;
 pub mod secrecy;
 pub mod settings;

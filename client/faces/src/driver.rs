@@ -4,7 +4,7 @@
 //! first asks for something and again after it was lost. Must not know what any line means.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_client::client::Options;
 use agentd_client::connection::LostError;
@@ -19,6 +19,8 @@ use crate::face::{Face, Outbox, Ticket};
 /// another protocol's escapes.
 pub const MAX_CLIENT_LINE: usize = 2 * agentd_protocol::limits::MAX_LINE_IN;
 const READ: usize = 64 * 1024;
+/// So long after the last line the program's pages are given back: an editor keeps a face for days.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// What woke the driver.
 #[expect(
@@ -29,6 +31,8 @@ enum Event {
     Bytes(io::Result<usize>),
     Daemon(Result<Received, LostError>),
     Timer,
+    /// Nothing happens.
+    Idle,
 }
 
 /// Runs until the client has ended and the face has nothing left to do, or nobody reads any more.
@@ -47,13 +51,16 @@ pub async fn run(
     let mut frames = Vec::new();
     let mut buffer = vec![0; READ].into_boxed_slice();
     let mut open = true;
+    let mut idle_at = Some(Instant::now() + IDLE);
     while open || !face.is_done() {
         let event = tokio::select! {
             read = input.read(&mut buffer), if open => Event::Bytes(read),
             line = next_line(&mut daemon) => Event::Daemon(line),
             () = sleep_until(face.deadline()) => Event::Timer,
+            () = sleep_until(idle_at) => Event::Idle,
         };
         let now = Instant::now();
+        idle_at = Some(now + IDLE);
         let mut broken = None;
         match event {
             Event::Bytes(read) => {
@@ -85,6 +92,10 @@ pub async fn run(
                 face.daemon_lost(now, &mut out);
             }
             Event::Timer => face.timer(now, &mut out),
+            Event::Idle => {
+                agentd_base::program::forget();
+                idle_at = None;
+            }
         }
         carry_out(face, options, &mut out, (&mut daemon, broken), &mut output).await?;
     }

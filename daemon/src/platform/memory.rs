@@ -12,7 +12,7 @@ use nix::libc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::platform::program;
+use agentd_base::program;
 
 /// What is let go before it is worth a look: a look costs a fault for each page that is used again.
 const WORTH_A_LOOK: usize = 4 * 1024 * 1024;

@@ -22,7 +22,5 @@ pub mod manager;
 pub mod memory;
 pub mod paths;
 pub mod process;
-pub mod program;
-pub mod remote;
 pub mod scheduling;
 pub mod signals;

@@ -15,10 +15,10 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::config::{self, Config, Endpoints, HostEnv};
 use crate::platform::paths::{self, Paths};
-use crate::platform::remote;
 use crate::server::alias::{Action, Alias};
 use crate::server::plain_send::PlainSend;
 use crate::store;
+use agentd_base::remote;
 
 /// Less than this and new work is refused before long.
 const LITTLE_ROOM: u64 = 100 << 20;

@@ -20,12 +20,13 @@ use tokio::time::timeout;
 
 use crate::config;
 use crate::platform::limit_mark::LimitMark;
-use crate::platform::{directories, log, process, remote};
+use crate::platform::{directories, log, process};
 use crate::server::attach;
 use crate::server::listen::PeerProcess;
 use crate::server::live::LiveConfig;
 use crate::server::peer::{Known, Later, PeerConfig};
 use crate::worker::Versions;
+use agentd_base::remote;
 
 /// The user's own files are read within this time, or not at all.
 const READ_WITHIN: Duration = Duration::from_secs(2);

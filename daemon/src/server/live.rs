@@ -22,10 +22,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use crate::config::Config;
-use crate::platform::remote;
 use crate::server::runtime::{self, StartOptions};
 use crate::store::Store;
 use crate::worker::Versions;
+use agentd_base::remote;
 
 /// What was written less long ago may be half of it: an editor empties a file before it fills it.
 const SETTLES: Duration = Duration::from_millis(50);

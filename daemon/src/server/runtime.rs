@@ -29,7 +29,6 @@ use crate::platform::log;
 use crate::platform::manager;
 use crate::platform::memory;
 use crate::platform::process;
-use crate::platform::remote;
 use crate::platform::scheduling;
 use crate::server::dead_instances::{Behind, Others};
 use crate::server::facts::{PeerContext, Sizes, peer_config};
@@ -45,6 +44,7 @@ use crate::worker::{
     Attach, FileLimit, HostProbe, HostSnapshot, Learned, Patience, Roster, SpawnRecord, Spawner,
     Versions, adopt_orphans, learned, tell_logins,
 };
+use agentd_base::remote;
 
 /// Connections that were accepted and not heard of: more than there can be.
 const ARRIVALS: usize = 16 * 1024;

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::editor::Editor;
-use crate::support::{AGENTD, Daemon, Place, chaos_worker};
+use crate::memory::resident_of;
+use crate::support::{AGENTD, Daemon, Place, chaos_worker, wait_for};
 
 #[test]
 fn acp_daemon_killed_under_a_prompt_is_told() {
@@ -61,6 +62,23 @@ fn acp_without_a_daemon_runs_one_for_itself() {
     let load = json!({"sessionId": session, "cwd": place.path("home"), "mcpServers": []});
     assert!(editor.ask("session/load", &load)["result"].is_object());
     assert_eq!(editor.text(&session, "agent_message_chunk"), "alone");
+}
+
+/// An editor keeps it for days, and mostly asks nothing.
+#[test]
+fn acp_idle_face_gives_pages_back() {
+    let daemon = Daemon::start();
+    let mut editor = Editor::start(&daemon.place, &[]);
+    let session = editor.open(&daemon.place);
+    let prompt = editor.prompt(&session, "hello");
+    editor.answer(prompt);
+    let process = editor.child.0.id();
+    let busy = resident_of(process);
+    wait_for("a third less is resident", || {
+        (resident_of(process) < busy * 2 / 3).then_some(())
+    });
+    let prompt = editor.prompt(&session, "again");
+    assert_eq!(editor.answer(prompt)["result"]["stopReason"], "end_turn");
 }
 
 #[test]

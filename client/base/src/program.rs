@@ -7,7 +7,7 @@ use std::fs;
 
 use nix::libc;
 
-use crate::platform::remote;
+use crate::remote;
 
 /// Has the kernel forget the pages of the program's file that are mapped and nobody changed.
 pub fn forget() {
