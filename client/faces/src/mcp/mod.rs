@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
-use agentd_protocol::{Code, Id, Line};
+use agentd_protocol::{Code, Id, JobId, Line};
 use serde_json::{Value, json};
 
 use self::outcome::Outcome;
@@ -29,7 +29,7 @@ use self::peer::{Peer, Revision, TASKS};
 pub use self::peer::{UNSUPPORTED_VERSION, VERSIONS, is_stateless, own_version};
 use self::question::answer;
 use self::tools::Tool;
-use self::work::{Progress, Requested, Requests, Scene, Step, Work};
+use self::work::{Abandoned, Progress, Requested, Requests, Scene, Step, Work};
 use crate::face::{Face, Outbox, Ticket};
 use crate::json_rpc::{self, Failure, INVALID_PARAMS, Message};
 
@@ -81,6 +81,8 @@ pub struct Mcp {
     root: Option<PathBuf>,
     calls: BTreeMap<u64, Call>,
     tickets: BTreeMap<Ticket, u64>,
+    /// Those of turns that were cancelled before they were accepted.
+    unaccepted: BTreeSet<Ticket>,
     requests: Requests,
     /// Answers to questions, under way.
     answers: BTreeMap<Ticket, String>,
@@ -99,6 +101,7 @@ impl Mcp {
             root: None,
             calls: BTreeMap::new(),
             tickets: BTreeMap::new(),
+            unaccepted: BTreeSet::new(),
             requests: Requests::default(),
             answers: BTreeMap::new(),
             last: 0,
@@ -241,14 +244,27 @@ impl Mcp {
         let Some(number) = found.map(|(number, _)| *number) else {
             return;
         };
-        let abandoned = self
-            .calls
-            .remove(&number)
-            .and_then(|call| call.work.abandoned());
-        self.tickets.retain(|_, of| *of != number);
-        if let Some(job) = abandoned.filter(|_| self.settings.abort_cancelled) {
-            out.ask("abort", &json!({"job": job}));
+        let Some(call) = self.calls.remove(&number) else {
+            return;
+        };
+        let tickets = self.tickets.extract_if(.., |_, of| *of == number);
+        let tickets: Vec<Ticket> = tickets.map(|(ticket, _)| ticket).collect();
+        match call.work.abandoned() {
+            _ if !self.settings.abort_cancelled => {}
+            Abandoned::Job(job) => abort(job, out),
+            Abandoned::Unaccepted => self.unaccepted.extend(tickets),
+            Abandoned::Nothing => {}
         }
+    }
+
+    /// The daemon's word on what was cancelled before there was any.
+    fn accepted_late(&mut self, ticket: Ticket, line: &Received, out: &mut Outbox) {
+        if let Some(Line::Accepted(accepted)) = &line.line {
+            abort(accepted.job, out);
+        } else if !line.is_final() {
+            return;
+        }
+        self.unaccepted.remove(&ticket);
     }
 
     fn notified(&mut self, method: &str, params: &Value, out: &mut Outbox) {
@@ -323,7 +339,9 @@ impl Face for Mcp {
         let Some(ticket) = ticket else {
             return;
         };
-        if self.answers.contains_key(&ticket) {
+        if self.unaccepted.contains(&ticket) {
+            self.accepted_late(ticket, &line, out);
+        } else if self.answers.contains_key(&ticket) {
             self.refused(ticket, line.line.as_ref(), out);
         } else if let Some(number) = self.tickets.get(&ticket).copied() {
             self.drive(number, now, out, |work, scene| {
@@ -334,11 +352,14 @@ impl Face for Mcp {
 
     fn daemon_lost(&mut self, now: Instant, out: &mut Outbox) {
         self.tickets.clear();
+        // Nobody asks for them again: what was accepted goes on, as without the option.
+        self.unaccepted.clear();
         self.answers.clear();
         self.drive_all(now, out, |work, scene| work.lost(scene));
     }
 
     fn unreachable(&mut self, why: &ClientError, now: Instant, out: &mut Outbox) {
+        self.unaccepted.clear();
         self.answers.clear();
         self.drive_all(now, out, |work, _scene| work.unreachable(why));
     }
@@ -365,8 +386,12 @@ impl Face for Mcp {
     }
 
     fn is_done(&self) -> bool {
-        self.calls.is_empty()
+        self.calls.is_empty() && self.unaccepted.is_empty()
     }
+}
+
+fn abort(job: JobId, out: &mut Outbox) {
+    out.ask("abort", &json!({"job": job}));
 }
 
 fn server() -> Value {

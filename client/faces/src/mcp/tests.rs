@@ -440,6 +440,26 @@ fn mcp_cancelled_call_is_silent() {
     }
 }
 
+/// Clients cancel at any moment, and the disk may be slow.
+#[test]
+fn mcp_call_cancelled_before_acceptance_is_aborted() {
+    for abort in [false, true] {
+        let mut played = Played::with(|settings| settings.abort_cancelled = abort);
+        played.calls(7, "ask", &json!({"prompt": "hi"}));
+        let send = played.request();
+        played.client(
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
+        );
+        assert_eq!(played.face.is_done(), !abort);
+        played.accepts(&send["id"]);
+        let aborted = played.asked.first().map(|one| one["job"].clone());
+        assert_eq!(aborted, abort.then(|| json!("j1")));
+        played.ends(&send["id"], "hi");
+        assert_eq!(played.said, Vec::<Value>::new());
+        assert!(played.face.is_done());
+    }
+}
+
 #[test]
 fn mcp_tool_use_answered_is_another_job() {
     let mut played = Played::new();

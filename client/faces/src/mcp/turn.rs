@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::outcome::{Outcome, map};
 use super::question::{Kind, Question, answer};
 use super::task::Create;
-use super::work::{BEAT, Requested, Scene, Step, Work};
+use super::work::{Abandoned, BEAT, Requested, Scene, Step, Work};
 use crate::face::Ticket;
 
 /// However short the time to wait is: whether it was accepted is worth it.
@@ -387,13 +387,13 @@ impl Work for Turn {
         Step::Goes
     }
 
-    fn abandoned(&self) -> Option<JobId> {
-        // One of a session that goes on is not this call's own.
-        let own = self.send.session.is_none();
-        self.accepted
-            .as_ref()
-            .filter(|_| own)
-            .map(|accepted| accepted.job)
+    fn abandoned(&self) -> Abandoned {
+        match &self.accepted {
+            // One of a session that goes on is not this call's own.
+            _ if self.send.session.is_some() => Abandoned::Nothing,
+            Some(accepted) => Abandoned::Job(accepted.job),
+            None => Abandoned::Unaccepted,
+        }
     }
 }
 

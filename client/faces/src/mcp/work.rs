@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
-use agentd_protocol::Id;
+use agentd_protocol::{Id, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -35,6 +35,15 @@ pub(super) enum Step {
     Fails(Failure),
     /// Other work goes on in its place.
     Becomes(Box<dyn Work>),
+}
+
+/// What a cancelled request leaves behind.
+pub(super) enum Abandoned {
+    Nothing,
+    /// Its own job.
+    Job(JobId),
+    /// Its own job, whose number isn't known yet.
+    Unaccepted,
 }
 
 /// Work behind one request.
@@ -70,9 +79,9 @@ pub(super) trait Work: Send {
         Step::Goes
     }
 
-    /// The job it waits for, if that ends with a request that is cancelled.
-    fn abandoned(&self) -> Option<agentd_protocol::JobId> {
-        None
+    /// What ends with a request that is cancelled.
+    fn abandoned(&self) -> Abandoned {
+        Abandoned::Nothing
     }
 }
 
