@@ -1,7 +1,7 @@
 //! What HTTP costs: durable acknowledgements of 64 connections, beside the same over the socket:
 //! each turn has a key there, too, as from every client of ours.
 //!
-//! Owns this measurement. Must not know how it is judged.
+//! Owns this measurement, and the client over HTTP. Must not know how it is judged.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,14 +18,14 @@ use crate::report::{Figure, Limit, median};
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A server in a place; killed when dropped.
-struct Http {
+pub(crate) struct Http {
     child: Child,
     at: SocketAddr,
     token: String,
 }
 
 impl Http {
-    fn start(place: &Place) -> Self {
+    pub(crate) fn start(place: &Place) -> Self {
         let words = ["serve", "http", "--listen", "127.0.0.1:0"];
         let mut command = place.command(AGENTCTL, &words);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -39,7 +39,7 @@ impl Http {
         Self { child, at, token }
     }
 
-    fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Connection {
         let stream = TcpStream::connect(self.at).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -68,7 +68,7 @@ impl Drop for Http {
 }
 
 /// A blocking client that stays connected.
-struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     reader: BufReader<TcpStream>,
     line: String,
@@ -78,22 +78,61 @@ struct Connection {
 impl Connection {
     fn dispatch(&mut self, session: usize) {
         let body = format!(r#"{{"prompt":"the prompt of a burst","session":"burst{session}"}}"#);
+        self.post("/v1/dispatch", &body, 202);
+    }
+
+    /// Asks, and reads the whole answer, of this status.
+    pub(crate) fn post(&mut self, path: &str, body: &str, status: u16) {
+        self.send(path, body);
+        let length = self.read_head(status);
+        self.reader.read_exact(&mut vec![0; length]).unwrap();
+    }
+
+    /// Asks for a stream, whose pieces are to be read then.
+    pub(crate) fn ask(&mut self, path: &str, body: &str) {
+        self.send(path, body);
+        self.read_head(200);
+    }
+
+    /// What the next event of a stream says; nothing where it ends.
+    pub(crate) fn piece(&mut self) -> Option<String> {
+        loop {
+            self.read_line();
+            match self.line.strip_prefix("data: ") {
+                Some(data) if data.starts_with("[DONE]") => {}
+                Some(data) => return Some(data.to_owned()),
+                // The last chunk of the body, and the empty line behind it.
+                None if self.line == "0\r\n" => {
+                    self.read_line();
+                    return None;
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn send(&mut self, path: &str, body: &str) {
         let request = format!(
-            "POST /v1/dispatch HTTP/1.1\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST {path} HTTP/1.1\r\n{}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.head,
             body.len()
         );
         self.stream.write_all(request.as_bytes()).unwrap();
+    }
+
+    /// How long the body is, where that is said.
+    fn read_head(&mut self, status: u16) -> usize {
         let mut length = 0;
         self.read_line();
-        assert!(self.line.starts_with("HTTP/1.1 202 "), "{}", self.line);
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(self.line.starts_with(&expected), "{}", self.line);
         while self.line != "\r\n" {
             self.read_line();
             if let Some(said) = self.line.strip_prefix("content-length: ") {
                 length = said.trim().parse().unwrap();
             }
         }
-        self.reader.read_exact(&mut vec![0; length]).unwrap();
+        length
     }
 
     fn read_line(&mut self) {

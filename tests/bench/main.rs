@@ -4,7 +4,7 @@
 //!
 //! `cargo bench --bench figures -- [--json] [--strict] [--quick] [--agents=AGENT,…] [NAME…]`; a NAME is
 //! the beginning of a figure's name. Its own helper processes are modes of it: `--control-server`, `--writer`,
-//! `--flood`, `--quick-turns`, `--connect` and `--service`.
+//! `--flood`, `--quick-turns`, `--paced`, `--connect` and `--service`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,6 +25,7 @@ mod lists;
 #[path = "../it/mock_model/mod.rs"]
 #[allow(dead_code, unreachable_pub, reason = "what the tests look at")]
 mod mock_model;
+mod openai;
 mod place;
 mod programs;
 mod report;
@@ -115,6 +116,9 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         durable::acks,
     ),
     (&["http-acks", "http-acks-p99"], http::acks),
+    (&["chat-first"], openai::first),
+    (&["chat-whole"], openai::whole),
+    (&["chat-streams"], openai::streams),
     (&["stored-start", "stored-rss"], durable::stored),
     (
         &[
@@ -185,6 +189,7 @@ fn main() -> ExitCode {
         Some("--writer") => return control::write(&words[1]),
         Some("--flood") => return control::flood(durable::DELTAS),
         Some("--quick-turns") => return control::flood(0),
+        Some("--paced") => return openai::speak(),
         Some("--service") => return service::inside(words[1].parse().unwrap()),
         Some("--voice") => return voice::inside(words[1].parse().unwrap(), words[2].as_ref()),
         Some("--connect") => return control::connect(&words[1], words[2].parse().unwrap()),

@@ -17,7 +17,7 @@ const SYNCS: usize = 200;
 const WARM_UP: usize = 20;
 
 /// The median time of a round trip in milliseconds.
-fn p50(times: usize, mut round_trip: impl FnMut(usize)) -> f64 {
+pub(crate) fn p50(times: usize, mut round_trip: impl FnMut(usize)) -> f64 {
     for number in 0..WARM_UP {
         round_trip(number);
     }
