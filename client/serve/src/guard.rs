@@ -14,6 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use subtle::ConstantTimeEq as _;
 
+use crate::cors;
 use crate::log::Log;
 use crate::problem::Problem;
 
@@ -82,10 +83,16 @@ impl Guard {
     pub(crate) fn check(&self, head: &Parts) -> Result<(), Problem> {
         self.check_host(head)?;
         self.check_origin(&head.headers)?;
-        // What a browser asks before it asks has no token: it is refused for what it is.
+        // What a browser asks before it asks has no token: the page's origin decides.
         if head.method == Method::OPTIONS {
-            let why = "pages of other origins may not ask: there is no CORS here";
-            return Err(Problem::new(StatusCode::FORBIDDEN, "forbidden-origin", why));
+            let is_allowed = self.page(&head.headers).is_some();
+            if is_allowed && cors::is_preflight(&head.method, &head.headers) {
+                return Ok(());
+            }
+            let why = "only a browser asks by this method, for a page that may ask";
+            let hint = "a page that may ask is named with `--allow-origin`";
+            let problem = Problem::new(StatusCode::FORBIDDEN, "forbidden-origin", why);
+            return Err(problem.hint(hint));
         }
         check_type(head)?;
         // Behind what keeps pages out: they aren't told either whether somebody is here.
@@ -93,6 +100,25 @@ impl Guard {
             return Ok(());
         }
         self.check_token(&head.headers)
+    }
+
+    /// The origin of the page that asks, if it is an allowed one.
+    pub(crate) fn page(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let mut given = headers.get_all(header::ORIGIN).iter();
+        let (Some(origin), None) = (given.next(), given.next()) else {
+            return None;
+        };
+        let is_allowed = origin.to_str().is_ok_and(|origin| self.allows(origin));
+        is_allowed.then(|| origin.clone())
+    }
+
+    /// May any page ask?
+    pub(crate) fn lets_pages_ask(&self) -> bool {
+        !self.origins.is_empty()
+    }
+
+    fn allows(&self, origin: &str) -> bool {
+        self.origins.contains(&origin.to_ascii_lowercase())
     }
 
     fn check_host(&self, head: &Parts) -> Result<(), Problem> {
@@ -116,7 +142,7 @@ impl Guard {
     }
 
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let is_allowed = |origin: &str| self.origins.contains(&origin.to_ascii_lowercase());
+        let is_allowed = |origin: &str| self.allows(origin);
         let every = |name: HeaderName, fits: &dyn Fn(&str) -> bool| {
             let mut values = headers.get_all(name).iter();
             // Without any it is no browser.
@@ -124,9 +150,15 @@ impl Guard {
         };
         let origin = every(header::ORIGIN, &is_allowed);
         let referer = every(header::REFERER, &|page| is_allowed(origin_of(page)));
-        // The host was looked at: the same site is an allowed one.
-        let same = |site: &str| site == "same-origin" && !self.origins.is_empty();
-        let site = every(SEC_FETCH_SITE, &same);
+        let is_page = self.page(headers).is_some();
+        let fits = |site: &str| match site {
+            // The host was looked at: the same site is an allowed one.
+            "same-origin" => self.lets_pages_ask(),
+            // Only what names its origin can be told from any other page.
+            "same-site" | "cross-site" => is_page,
+            _ => false,
+        };
+        let site = every(SEC_FETCH_SITE, &fits);
         if origin && referer && site {
             return Ok(());
         }
@@ -360,10 +392,37 @@ mod tests {
         ] {
             assert_eq!(asked(&[page], name, value), expected, "{name}: {value}");
         }
-        assert_eq!(
-            status(&guard(&dir, &[page]), "OPTIONS", &[("host", "[::1]:7878")]),
-            403
-        );
+    }
+
+    #[test]
+    fn browsers_ask_first_for_allowed_pages_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = ("origin", "https://agents.example");
+        let guard = guard(&dir, &[page.1]);
+        let wants = ("access-control-request-method", "POST");
+        let cross = ("sec-fetch-site", "cross-site");
+        let bearer = format!("Bearer {TOKEN}");
+        let asked = |method: &str, more: &[(&str, &str)]| {
+            let mut headers = vec![("host", "127.0.0.1:7878")];
+            headers.extend(more);
+            status(&guard, method, &headers)
+        };
+        assert_eq!(asked("OPTIONS", &[page, wants, cross]), 200);
+        for more in [
+            &[wants][..],
+            &[wants, cross],
+            &[page],
+            &[page, page, wants],
+            &[("origin", "https://evil.example"), wants],
+            &[page, ("origin", "https://evil.example"), wants],
+            &[page, wants, ("sec-fetch-site", "none")],
+        ] {
+            assert_eq!(asked("OPTIONS", more), 403, "{more:?}");
+        }
+        let token = ("authorization", bearer.as_str());
+        assert_eq!(asked("GET", &[page, cross, token]), 200);
+        assert_eq!(asked("GET", &[page, cross]), 401);
+        assert_eq!(asked("GET", &[cross, token]), 403);
     }
 
     #[test]

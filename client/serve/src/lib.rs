@@ -7,6 +7,7 @@
 mod api;
 mod app;
 mod body;
+mod cors;
 mod daemon;
 mod dispatch;
 mod document;

@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use crate::app::App;
+use crate::cors;
 use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
 use crate::openai;
@@ -193,13 +194,16 @@ async fn answer(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (head, body) = request.into_parts();
     let checked = head::check(&head).and_then(|()| server.app.guard.check(&head));
+    let page = server.app.guard.page(&head.headers);
+    let is_preflight = cors::is_preflight(&method, &head.headers);
     // Who has not shown the token keeps no connection.
-    let is_stranger = checked.is_err() || path == "/health";
+    let is_stranger = checked.is_err() || is_preflight || path == "/health";
     if !is_stranger {
         place.shown();
     }
     let mut response = match checked {
         Err(problem) => openai::shaped(&path, problem),
+        Ok(()) if is_preflight => cors::preflight(&head.headers),
         Ok(()) => {
             let request = Request::from_parts(head, Body::new(body));
             server.router.clone().oneshot(request).await?
@@ -207,6 +211,9 @@ async fn answer(
     };
     let headers = response.headers_mut();
     openai::name_answer(&path, headers);
+    if let Some(page) = page {
+        cors::allow(headers, page);
+    }
     let nosniff = HeaderValue::from_static("nosniff");
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     // What agents say is for no cache.

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 
 use serde_json::{Value, json};
 
-use super::{Http, jobs, served};
+use super::{Answer, Http, jobs, served};
 use crate::support::{Daemon, Place, needs, wait_for};
 
 #[test]
@@ -368,6 +368,62 @@ fn http_turn_takes_content_and_a_callback() {
     );
 }
 
+/// What a browser does for a page of an origin that is allowed, and of one that isn't.
+fn pages_ask_across_origins(http: &Http) {
+    let allows = |answer: &Answer| {
+        let line = |line: &&str| line.starts_with("access-control-allow-origin: ");
+        answer.head.lines().find(line).map(str::to_owned)
+    };
+    let page = "Origin: https://agents.example";
+    let preflight = |origin: &str| {
+        let asks = [
+            "-X",
+            "OPTIONS",
+            "-H",
+            origin,
+            "-H",
+            "Sec-Fetch-Site: cross-site",
+            "-H",
+            "Access-Control-Request-Method: POST",
+            "-H",
+            "Access-Control-Request-Headers: authorization,x-stainless-os",
+        ];
+        http.bare_curl("/v1/chat/completions", &asks)
+    };
+    let told = preflight(page);
+    assert_eq!((told.status, told.body.as_str()), (204, ""), "{told:?}");
+    let allowed = Some("access-control-allow-origin: https://agents.example".to_owned());
+    assert_eq!(allows(&told), allowed, "{told:?}");
+    for line in [
+        "access-control-allow-headers: authorization,x-stainless-os",
+        "access-control-allow-methods: get, post, delete",
+        "vary: origin",
+    ] {
+        assert!(told.head.contains(line), "{line}: {told:?}");
+    }
+    let refused = preflight("Origin: https://evil.example");
+    assert_eq!(
+        (refused.status, allows(&refused)),
+        (403, None),
+        "{refused:?}"
+    );
+    let asked = ["-H", page, "-H", "Sec-Fetch-Site: cross-site"];
+    let answer = http.curl("/v1/models", &asked);
+    assert_eq!(
+        (answer.status, allows(&answer)),
+        (200, allowed.clone()),
+        "{answer:?}"
+    );
+    // The page hears why, too.
+    let stranger = http.bare_curl("/v1/models", &asked);
+    assert_eq!(
+        (stranger.status, allows(&stranger)),
+        (401, allowed),
+        "{stranger:?}"
+    );
+    assert_eq!(allows(&http.curl("/v1/models", &[])), None);
+}
+
 #[test]
 fn http_page_and_proxy_that_are_allowed_ask() {
     if needs("curl").is_none() {
@@ -391,7 +447,7 @@ fn http_page_and_proxy_that_are_allowed_ask() {
     ];
     let answer = http.curl("/v1/jobs", &headers);
     assert_eq!(answer.status, 200);
-    assert!(!answer.head.contains("access-control"), "{answer:?}");
+    pages_ask_across_origins(&http);
     let headers = [
         "-H",
         "Host: agents.example:80",

@@ -174,7 +174,7 @@ pub(super) async fn stop(
 }
 
 /// What is there, for clients that look.
-pub(super) async fn capabilities() -> Json<Value> {
+pub(super) async fn capabilities(State(app): State<Arc<App>>) -> Json<Value> {
     let route = |method: &str, path: &str| json!({"method": method, "path": path});
     Json(json!({
         "object": "hermes.api_server.capabilities", "platform": "agentd",
@@ -193,7 +193,7 @@ pub(super) async fn capabilities() -> Json<Value> {
             "admin_config_rw": false, "jobs_admin": false, "memory_write_api": false,
             "skills_api": false, "audio_api": false, "realtime_voice": false,
             "session_continuity_header": "X-Hermes-Session-Id", "session_key_header": null,
-            "cors": false,
+            "cors": app.guard.lets_pages_ask(),
         },
         "endpoints": {
             "health": route("GET", "/health"),
