@@ -9,6 +9,7 @@ pub mod content;
 pub mod conversation;
 pub mod failure;
 pub mod fields;
+pub mod format;
 pub mod model;
 pub mod response;
 pub mod response_items;

@@ -11,6 +11,7 @@ pub(crate) mod document;
 mod jobs;
 mod models;
 mod plan;
+mod read_again;
 mod refusal;
 mod responses;
 mod routes;

@@ -11,6 +11,7 @@ macro_rules! suite {
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
             is_given_up_in_time looks_at_what_is_attached says_why_it_stopped lists_its_models
             says_yes_for_longer is_told_how_a_session_begins forks_a_session
+            answers_openais_clients
         }
     };
     ($($scenario:ident)+) => {
@@ -28,6 +29,7 @@ macro_rules! suite {
 mod acp;
 mod attached;
 mod beginnings;
+mod behind_http;
 mod can;
 pub mod claude;
 pub mod codex;
@@ -48,6 +50,7 @@ use serde_json::{Value, json};
 
 use attached::looks_at_what_is_attached;
 use beginnings::{forks_a_session, is_told_how_a_session_begins};
+use behind_http::answers_openais_clients;
 pub use can::{Asks, Can, Turns};
 use listed::lists_its_models;
 use stops::says_why_it_stopped;

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 
 use serde_json::{Value, json};
 
-use super::{chat, chunks, content, error, header, said};
+use super::{beginning, chat, chunks, content, error, header, said};
 use crate::http::{Http, jobs, served};
 use crate::support::{Daemon, needs, wait_for};
 
@@ -268,5 +268,48 @@ fn chat_passes_pictures_on() {
             "invalid_value".to_owned(),
             Some("messages[0].content[0]".to_owned())
         )
+    );
+}
+
+#[test]
+fn chat_form_is_told_to_the_agent() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let schema = json!({"name": "point", "schema": {"type": "object", "required": ["x"]}});
+    let mut body = said("hi");
+    body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
+    let answer = chat(&http, &body);
+    assert_eq!(content(&answer), "hi");
+    assert_eq!(
+        header(&answer, "x-agentd-ignored"),
+        Some("response_format"),
+        "{answer:?}"
+    );
+    let (chat_system, _) = beginning(&daemon);
+    assert!(
+        chat_system
+            .as_str()
+            .unwrap()
+            .contains("\"required\":[\"x\"]"),
+        "{chat_system}"
+    );
+    let format = json!({"type": "json_schema", "name": "point", "schema": schema["schema"]});
+    let asked = json!({"input": "hi", "instructions": "be terse", "text": {"format": format}});
+    let answer = http.post("/v1/responses", &asked);
+    assert_eq!(header(&answer, "x-agentd-ignored"), Some("text.format"));
+    let (system, _) = beginning(&daemon);
+    assert_eq!(
+        system,
+        format!("be terse\n\n{}", chat_system.as_str().unwrap())
+    );
+    // What whoever made the client says is told as it was said.
+    let path = format!("/v1/responses/{}", answer.json()["id"].as_str().unwrap());
+    assert_eq!(http.curl(&path, &[]).json()["instructions"], "be terse");
+    body["response_format"] = json!({"type": "json_schema"});
+    let wrong = error(&chat(&http, &body));
+    assert_eq!(
+        (wrong.0, wrong.2.as_deref()),
+        (400, Some("response_format"))
     );
 }

@@ -14,6 +14,7 @@ mod sessions;
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Http};
+use crate::support::Daemon;
 
 /// One message of the user.
 pub fn said(text: &str) -> Value {
@@ -74,6 +75,18 @@ pub fn content(answer: &Answer) -> String {
 pub fn words(text: &Value) -> String {
     let words: Vec<&str> = text.as_str().unwrap().split_whitespace().collect();
     words.join(" ")
+}
+
+/// What the newest job's session began with: the system text, and the texts of what was said before.
+pub fn beginning(daemon: &Daemon) -> (Value, Vec<String>) {
+    let rows = daemon.ask(r#"{"type":"jobs","limit":1}"#).remove(0);
+    let row = &rows["jobs"][0];
+    let asked = json!({"type": "session.history", "session": row["session"], "job": row["job"]});
+    let turn = daemon.ask(&asked.to_string()).remove(0)["turns"][0].clone();
+    let history = turn["request"]["history"].as_array().cloned();
+    let texts = history.unwrap_or_default().into_iter();
+    let texts = texts.map(|one| one["text"].as_str().unwrap().to_owned());
+    (turn["request"]["system"].clone(), texts.collect())
 }
 
 /// Asks for a chat completion.

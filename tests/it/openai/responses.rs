@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{chunks, error, header, words};
+use super::{beginning, chunks, error, header, words};
 use crate::http::{Http, served};
 use crate::support::wait_for;
 
@@ -93,6 +93,36 @@ fn response_is_gone_on_from_and_read_again() {
     }
 }
 
+/// A response that is read again as the events of its beginning to its end.
+fn read_as_a_stream(http: &Http, job: &str, output: &Value) {
+    let path = format!("/v1/responses/resp_{job}");
+    let (events, _) = chunks(&http.curl(&format!("{path}?stream=true"), &[]));
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number);
+    }
+    let (first, last) = (&events[0], events.last().unwrap());
+    assert_eq!(
+        (&first["type"], &last["type"], &last["response"]["output"]),
+        (
+            &json!("response.created"),
+            &json!("response.completed"),
+            output
+        )
+    );
+    let later = http.curl(&format!("{path}?stream=true&starting_after=2"), &[]);
+    assert_eq!(
+        error(&later),
+        (
+            400,
+            "invalid_value".to_owned(),
+            Some("starting_after".to_owned())
+        )
+    );
+    let unknown = http.curl("/v1/responses/resp_j9?stream=true", &[]);
+    assert_eq!(error(&unknown).1, "response_not_found");
+    assert_eq!(error(&http.curl(&format!("{path}?stream=x"), &[])).0, 422);
+}
+
 #[test]
 fn response_stream_has_tools_as_done_calls() {
     let Some((_daemon, http)) = served() else {
@@ -131,6 +161,7 @@ fn response_stream_has_tools_as_done_calls() {
     let id = header(&answer, "x-agentd-job").unwrap();
     let again = http.curl(&format!("/v1/responses/resp_{id}"), &[]).json();
     assert_eq!(&again["output"], output);
+    read_as_a_stream(&http, id, output);
     let failed = http.post(
         "/v1/responses",
         &json!({"input": "[[error=agent-auth]]", "stream": true}),
@@ -181,19 +212,41 @@ fn response_in_background_is_polled_and_cancelled() {
         (now["status"] == "completed").then_some(now)
     });
     assert_eq!(text(&done), "b");
+    let list = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]);
+    let whole = respond(&http, &json!({"input": list}));
+    let path = format!(
+        "/v1/responses/{}/input_items",
+        whole["id"].as_str().unwrap()
+    );
+    let items = http.curl(&path, &[]).json()["data"].clone();
+    let said: Vec<&Value> = items
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["content"][0]["text"])
+        .collect();
+    assert_eq!(said, ["c", "b", "a"]);
 }
 
 #[test]
 fn conversation_is_a_session() {
-    let Some((_daemon, http)) = served() else {
+    let Some((daemon, http)) = served() else {
         return;
     };
     let made = http.post("/v1/conversations", &json!({})).json();
     let id = made["id"].as_str().unwrap();
-    let asked = http.curl(&format!("/v1/conversations/{id}"), &[]).json();
-    assert_eq!(asked, made);
+    assert_eq!(
+        http.curl(&format!("/v1/conversations/{id}"), &[]).json(),
+        made
+    );
     let one = json!({"input": "one", "instructions": "be terse", "conversation": id});
-    assert!(text(&respond(&http, &one)).starts_with("# Instructions be terse # What"));
+    let first = respond(&http, &one);
+    assert_eq!(
+        (text(&first).as_str(), beginning(&daemon)),
+        ("one", (json!("be terse"), Vec::new()))
+    );
+    let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
+    assert_eq!(http.curl(&path, &[]).json()["instructions"], "be terse");
     let two = json!({"input": "two", "instructions": "be terse", "conversation": {"id": id}});
     let second = respond(&http, &two);
     assert_eq!(

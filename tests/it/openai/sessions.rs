@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{chat, content, error, header, said};
-use crate::http::{jobs, served};
+use super::{beginning, chat, content, error, header, said};
+use crate::http::{Http, jobs, served};
+use crate::support::{Daemon, needs};
 
 fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
@@ -14,7 +15,7 @@ fn assistant(text: &str) -> Value {
 }
 
 /// Asks with these messages, and gives what was said and in which session.
-fn talk(http: &crate::http::Http, messages: &Value, more: &[&str]) -> (String, String) {
+fn talk(http: &Http, messages: &Value, more: &[&str]) -> (String, String) {
     let body = json!({"messages": messages});
     let answer = http.post_with("/v1/chat/completions", &body, more);
     let session = header(&answer, "x-agentd-session").unwrap().to_owned();
@@ -23,21 +24,24 @@ fn talk(http: &crate::http::Http, messages: &Value, more: &[&str]) -> (String, S
 
 #[test]
 fn chat_finds_its_session_again() {
-    let Some((_daemon, http)) = served() else {
+    let Some((daemon, http)) = served() else {
         return;
     };
+    let nothing = (Value::Null, Vec::new());
+    let before = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let (text, first) = talk(&http, &json!([user("one")]), &[]);
-    assert_eq!(text, "one");
+    assert_eq!(
+        (text.as_str(), beginning(&daemon)),
+        ("one", nothing.clone())
+    );
     let more = json!([user("one"), assistant("one"), user("two")]);
     let (text, second) = talk(&http, &more, &[]);
     assert_eq!((text.as_str(), &second), ("two", &first));
+    assert_eq!(beginning(&daemon), nothing);
     // What was said before goes on from there only once.
     let (text, branch) = talk(&http, &more, &[]);
-    assert!(
-        text.starts_with("# What was said before ## User one"),
-        "{text}"
-    );
-    assert_ne!(branch, first);
+    assert!(text == "two" && branch != first, "{text} in {branch}");
+    assert_eq!(beginning(&daemon), (Value::Null, before(&["one", "one"])));
     let more = json!([
         user("one"),
         assistant("one"),
@@ -46,17 +50,18 @@ fn chat_finds_its_session_again() {
         user("three")
     ]);
     let (text, third) = talk(&http, &more, &[]);
-    assert_eq!((text.as_str(), &third), ("three", &first));
+    // In both of them it was said, and in the newest it goes on.
+    assert_eq!((text.as_str(), &third), ("three", &branch));
     // Edited, or heard elsewhere: told from the beginning.
     let edited = json!([user("one"), assistant("uno"), user("two")]);
-    let (text, other) = talk(&http, &edited, &[]);
-    assert!(
-        text.contains("## Assistant uno") && other != first,
-        "{text}"
-    );
+    assert_ne!(talk(&http, &edited, &[]).1, first);
+    assert_eq!(beginning(&daemon), (Value::Null, before(&["one", "uno"])));
     let system = json!([{"role": "system", "content": "be terse"}, user("hi")]);
     let (text, begun) = talk(&http, &system, &[]);
-    assert!(text.starts_with("# Instructions be terse"), "{text}");
+    assert_eq!(
+        (text.as_str(), beginning(&daemon)),
+        ("hi", (json!("be terse"), Vec::new()))
+    );
     let more = json!([{"role": "system", "content": "be terse"}, user("hi"), assistant(&text), user("on")]);
     assert_eq!(talk(&http, &more, &[]), ("on".to_owned(), begun));
 }
@@ -94,7 +99,9 @@ fn session_that_is_named_gets_the_last_words() {
         let messages = json!([user("a"), assistant("b"), user("c")]);
         let (text, session) = talk(&http, &messages, &["-H", header]);
         assert_eq!(session, "main");
-        assert_eq!(text == "c", header.contains("Hermes"), "{text}");
+        let (_, before) = beginning(&daemon);
+        let told = if header.contains("Hermes") { 0 } else { 2 };
+        assert_eq!((text.as_str(), before.len()), ("c", told), "{header}");
     }
     let (_, odd) = talk(
         &http,
@@ -139,4 +146,36 @@ fn chat_asked_twice_at_once_is_not_interleaved() {
         "{sessions:?}"
     );
     assert_eq!(jobs(&daemon), 5);
+}
+
+/// Agents that remember nothing, and those whose process is gone that did: a client that sends
+/// everything is answered by one that was told everything.
+#[test]
+fn chat_is_told_anew_where_it_was_forgotten() {
+    let exec = "[agents.cat]\nkind = \"exec\"\ncommand = [\"/bin/cat\"]\n";
+    if needs("curl").is_none() {
+        return;
+    }
+    let daemon = Daemon::with(exec);
+    let http = Http::start(&daemon.place);
+    for stream in [false, true] {
+        let first = json!([user("one")]);
+        let ask = |messages: &Value| {
+            chat(
+                &http,
+                &json!({"model": "cat", "messages": messages, "stream": stream}),
+            )
+        };
+        let answer = ask(&first);
+        let session = header(&answer, "x-agentd-session").unwrap().to_owned();
+        let more = json!([user("one"), assistant("one"), user("two")]);
+        let answer = ask(&more);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_ne!(header(&answer, "x-agentd-session"), Some(session.as_str()));
+        let (system, before) = beginning(&daemon);
+        assert_eq!((system, before), (Value::Null, vec!["one".to_owned(); 2]));
+        assert!(answer.body.contains("# Conversation so far"), "{answer:?}");
+        let job = header(&answer, "x-agentd-job").unwrap();
+        assert_eq!(job, format!("j{}", jobs(&daemon)), "{answer:?}");
+    }
 }

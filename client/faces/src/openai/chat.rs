@@ -45,7 +45,14 @@ impl ChatRequest {
                 "`messages` is missing: expected a list of messages",
             )
         })?;
-        let conversation = Conversation::of(said, "messages")?;
+        let mut conversation = Conversation::of(said, "messages")?;
+        let mut ignored = Vec::new();
+        if let Some(format) = fields.take("response_format")?
+            && conversation.add_format(&format, "response_format")?
+        {
+            // It is asked for, and nobody is held to it.
+            ignored.push("response_format".to_owned());
+        }
         if let Some(n) = fields.take::<u64>("n")?.filter(|n| *n != 1) {
             let why = format!("`n` is {n}: an agent gives one answer");
             return Err(Failure::invalid("n", why));
@@ -53,13 +60,14 @@ impl ChatRequest {
         let streams = fields.take("stream")?.unwrap_or_default();
         let options: StreamOptions = fields.take("stream_options")?.unwrap_or_default();
         let user = fields.take("user")?;
+        ignored.extend(fields.ignored());
         Ok(Self {
             model,
             conversation,
             streams,
             tells_usage: options.include_usage.unwrap_or_default(),
             user,
-            ignored: fields.ignored(),
+            ignored,
         })
     }
 }
@@ -79,6 +87,26 @@ mod tests {
         assert_eq!(asked.ignored, ["temperature", "tools"]);
         assert_eq!(asked.user.as_deref(), Some("me"));
         assert_eq!(asked.model.agent.as_deref(), Some("pi"));
+    }
+
+    #[test]
+    fn chat_request_tells_the_form_to_the_agent() {
+        let asked = ChatRequest::read(
+            r#"{"messages":[{"role":"system","content":"be terse"},{"role":"user","content":"hi"}],
+                "response_format":{"type":"json_object"}}"#,
+        )
+        .unwrap();
+        let system = &asked.conversation.system;
+        assert!(
+            system.starts_with("be terse\n\n# Form of the answer"),
+            "{system}"
+        );
+        assert_eq!(asked.ignored, ["response_format"]);
+        let free = ChatRequest::read(
+            r#"{"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"text"}}"#,
+        );
+        let free = free.unwrap();
+        assert!(free.conversation.system.is_empty() && free.ignored.is_empty());
     }
 
     /// The four requests of Open WebUI 0.12 for one message: the title, the message, what may be said
@@ -112,6 +140,7 @@ mod tests {
             (with(r#","stream_options":5"#), "stream_options"),
             (with(r#","model":5"#), "model"),
             (with(r#","user":{}"#), "user"),
+            (with(r#","response_format":"json""#), "response_format"),
         ] {
             let failure = ChatRequest::read(&body).unwrap_err();
             assert_eq!(

@@ -6,14 +6,15 @@
 use std::fmt::Write as _;
 
 use agentd_protocol::attachment::Attachment;
-use agentd_protocol::limits::MAX_ATTACHMENTS;
-use agentd_protocol::request::Send;
+use agentd_protocol::limits::{MAX_ATTACHMENTS, MAX_HISTORY, MAX_HISTORY_BYTES, MAX_SYSTEM};
+use agentd_protocol::request::{Earlier, Send, Speaker};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::content::Content;
 use super::failure::Failure;
 use super::fields::Fields;
+use super::format::{self, Form};
 
 /// What is said for a turn that has attachments only.
 const SEE_ATTACHED: &str = "(see what is attached)";
@@ -126,6 +127,8 @@ pub enum Begins {
     Yes,
     /// No: it has heard all but the turn.
     No,
+    /// No, and it has heard nothing of this.
+    WithNews,
 }
 
 /// What was said before a turn, as it can be looked up.
@@ -182,6 +185,18 @@ impl Conversation {
             self.system.push_str("\n\n");
         }
         self.system.push_str(text);
+    }
+
+    /// The form that the answer is to have, if it can be told at all: is it only asked for?
+    pub(super) fn add_format(&mut self, format: &Value, param: &str) -> Result<bool, Failure> {
+        match format::read(format, param)? {
+            Form::Free => Ok(false),
+            Form::Told(words) => {
+                self.add_system(&words);
+                Ok(true)
+            }
+            Form::Unknown => Ok(true),
+        }
     }
 
     /// What the user said, all of it: nothing that stands in for words.
@@ -244,23 +259,58 @@ impl Conversation {
     pub fn put_into(&self, send: &mut Send, begins: Begins) {
         let turn = texts(&self.turn, "\n\n");
         let mut attachments = attachments(&self.turn);
-        send.text = match begins {
-            Begins::Yes if !self.past.is_empty() || !self.system.is_empty() => {
-                let earlier = self.past.iter().rev();
-                let earlier = earlier.flat_map(|said| said.content.attachments.iter().rev());
-                let room = MAX_ATTACHMENTS.saturating_sub(attachments.len());
-                // The newest of them, in the order they came.
-                for one in earlier.take(room) {
-                    attachments.insert(0, one.clone());
-                }
+        if begins != Begins::No {
+            let earlier = self.past.iter().rev();
+            let earlier = earlier.flat_map(|said| said.content.attachments.iter().rev());
+            let room = MAX_ATTACHMENTS.saturating_sub(attachments.len());
+            // The newest of them, in the order they came.
+            for one in earlier.take(room) {
+                attachments.insert(0, one.clone());
+            }
+        }
+        let is_first = self.past.is_empty() && self.system.trim().is_empty();
+        // A send that was to begin a session has these; one that goes on must not.
+        (send.system, send.history) = (None, Vec::new());
+        send.text = match (begins, self.beginning()) {
+            (Begins::No, _) => turn,
+            (Begins::Yes | Begins::WithNews, _) if is_first => turn,
+            (Begins::Yes, Some((system, history))) => {
+                (send.system, send.history) = (system, history);
+                turn
+            }
+            // What a session can't begin with stands in its first prompt.
+            (Begins::Yes, None) | (Begins::WithNews, _) => {
                 rendered(&self.system, &self.past, &turn)
             }
-            Begins::Yes | Begins::No => turn,
         };
         if send.text.trim().is_empty() {
             SEE_ATTACHED.clone_into(&mut send.text);
         }
         send.attachments = attachments;
+    }
+}
+
+impl Conversation {
+    /// What a session begins with, if it can.
+    fn beginning(&self) -> Option<(Option<String>, Vec<Earlier>)> {
+        let system = Some(&self.system).filter(|system| !system.trim().is_empty());
+        let fits = |system: &String| system.len() <= MAX_SYSTEM && !system.contains('\0');
+        let said = |said: &Said| {
+            let text = &said.content.text;
+            let (role, text) = match said.role {
+                Role::Assistant => (Speaker::Assistant, text.clone()),
+                Role::User => (Speaker::User, text.clone()),
+                // There is nobody else whom a session knows.
+                Role::Tool | Role::System => {
+                    (Speaker::User, format!("{}: {text}", said.role.heading()))
+                }
+            };
+            (!text.trim().is_empty()).then_some(Earlier { role, text })
+        };
+        let history: Vec<Earlier> = self.past.iter().filter_map(said).collect();
+        let bytes: usize = history.iter().map(|earlier| earlier.text.len()).sum();
+        let all = history.len() <= MAX_HISTORY && bytes <= MAX_HISTORY_BYTES;
+        (all && system.is_none_or(fits)).then(|| (system.cloned(), history))
     }
 }
 
@@ -275,7 +325,7 @@ fn attachments(said: &[Said]) -> Vec<Attachment> {
     all.cloned().collect()
 }
 
-/// What an agent is told that has not heard what was said.
+/// What an agent is told in a prompt that has not heard what was said.
 fn rendered(system: &str, past: &[Said], turn: &str) -> String {
     let mut text = String::new();
     if !system.is_empty() {
@@ -401,11 +451,26 @@ mod tests {
         let edited = conversation(&json!([a, b, c]));
         assert_ne!(edited.before("x").unwrap().label, first.label("x"));
         assert_eq!(sent(&second, Begins::No).text, "c");
-        let told = sent(&second, Begins::Yes).text;
+        let told = sent(&second, Begins::Yes);
         assert_eq!(
-            told,
+            (told.text.as_str(), told.system.as_deref()),
+            ("c", Some("be terse"))
+        );
+        let earlier: Vec<&str> = told.history.iter().map(|one| one.text.as_str()).collect();
+        assert_eq!(earlier, ["a", "b"]);
+        let mut goes_on = told.clone();
+        second.put_into(&mut goes_on, Begins::No);
+        assert_eq!((goes_on.system, goes_on.history.len()), (None, 0));
+        let told = sent(&second, Begins::WithNews);
+        assert_eq!((told.system, told.history.len()), (None, 0));
+        assert_eq!(
+            told.text,
             "# Instructions\n\nbe terse\n\n# What was said before\n\n## User\n\na\n\n## Assistant\n\nb\n\n# What the user says now\n\nc"
         );
+        let mut long = second.clone();
+        long.system = "x".repeat(MAX_SYSTEM + 1);
+        let told = sent(&long, Begins::Yes);
+        assert!(told.system.is_none() && told.text.contains("## Assistant\n\nb"));
         assert_eq!(sent(&conversation(&json!([a])), Begins::Yes).text, "a");
     }
 
@@ -428,7 +493,7 @@ mod tests {
             {"role": "tool", "content": "42"},
         ]));
         assert!(
-            sent(&tools, Begins::Yes)
+            sent(&tools, Begins::WithNews)
                 .text
                 .contains("(called f with {})")
         );

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use agentd_protocol::JobId;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::content::Content;
 use super::conversation::{Conversation, Role, Said};
@@ -65,7 +65,8 @@ impl ResponseRequest {
         let said = input(&mut fields, &mut ignored)?;
         let instructions = fields.take::<String>("instructions")?;
         let system = instructions.iter().map(Said::by_system);
-        let conversation = Conversation::of(system.chain(said).collect(), "input")?;
+        let mut conversation = Conversation::of(system.chain(said).collect(), "input")?;
+        text_options(&mut fields, &mut conversation, &mut ignored)?;
         let previous = fields.take::<String>("previous_response_id")?;
         let named = conversation_name(&mut fields)?;
         let continues = match (previous, named) {
@@ -101,6 +102,27 @@ impl ResponseRequest {
             ignored,
         })
     }
+}
+
+/// What `text` asks of the answer: of its form the agent is told.
+fn text_options(
+    fields: &mut Fields,
+    conversation: &mut Conversation,
+    ignored: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let Some(mut text) = fields.take::<Map<String, Value>>("text")? else {
+        return Ok(());
+    };
+    let format = text.shift_remove("format").filter(|of| !of.is_null());
+    if let Some(format) = format
+        && conversation.add_format(&format, "text.format")?
+    {
+        ignored.push("text.format".to_owned());
+    }
+    if text.values().any(|value| !value.is_null()) {
+        ignored.push("text".to_owned());
+    }
+    Ok(())
 }
 
 /// Can all of it be labels?

@@ -31,6 +31,14 @@ use crate::guard::bearer;
 
 /// What is between us and the reader closes connections on which nothing is said.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// How long a stream begins later at most, so that its turn goes on from what was said before.
+const SETTLES_WITHIN: Duration = Duration::from_secs(5);
+/// Headers of clients that ask again for what they left before its first byte.
+const ASKS_AGAIN: [&str; 3] = [
+    "idempotency-key",
+    "x-codex-turn-metadata",
+    "x-stainless-retry-count",
+];
 /// Pieces that wait for their reader; then the daemon keeps the rest.
 const WAITING: usize = 64;
 const SESSION: HeaderName = HeaderName::from_static("x-agentd-session");
@@ -100,9 +108,14 @@ pub(super) async fn whole<T: Teller>(
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T,
 ) -> Result<Response, Refusal> {
-    let (taken, mut lines) = turn::begin(app, source).await?;
-    let mut teller = teller(&taken);
+    let (mut taken, mut lines) = turn::begin(app, source).await?;
     let mut stops = app.stopping.clone();
+    let settled = tokio::select! {
+        settled = lines.settle(app, Duration::MAX) => settled,
+        () = stopped(&mut stops) => Err(stopping(&taken).into()),
+    };
+    taken = settled?.unwrap_or(taken);
+    let mut teller = teller(&taken);
     loop {
         let line = tokio::select! {
             line = lines.next() => line,
@@ -149,7 +162,9 @@ pub(super) async fn streamed<T: Teller>(
     teller: impl FnOnce(&Taken) -> T + Send + 'static,
 ) -> Result<Response, Refusal> {
     let (told, telling) = mpsc::channel(WAITING);
-    let (begins, begun) = oneshot::channel();
+    let (mut begins, begun) = oneshot::channel();
+    // Whoever says nothing of the kind has stopped it by leaving.
+    let asks_again = ASKS_AGAIN.iter().any(|name| asked.contains_key(*name));
     let token = asked.get(header::AUTHORIZATION).and_then(bearer);
     let reader = Reader {
         app: Arc::clone(&app),
@@ -159,13 +174,30 @@ pub(super) async fn streamed<T: Teller>(
     };
     let tasks = app.openai.tasks.clone();
     tasks.spawn(async move {
-        let (taken, lines) = match turn::begin(&app, source).await {
+        let (mut taken, mut lines) = match turn::begin(&app, source).await {
             Ok(begun) => begun,
             Err(refusal) => {
                 let _left = begins.send(Err(refusal));
                 return;
             }
         };
+        let settled = tokio::select! {
+            settled = lines.settle(&app, SETTLES_WITHIN) => settled,
+            () = begins.closed() => {
+                drop(lines);
+                if reader.on_leave == OnLeave::Cancel && !asks_again {
+                    let _ended = jobs::cancel(&app, taken.job).await;
+                }
+                return;
+            }
+        };
+        match settled {
+            Ok(other) => taken = other.unwrap_or(taken),
+            Err(refusal) => {
+                let _left = begins.send(Err(refusal));
+                return;
+            }
+        }
         // Who has left before the first byte asks again.
         if begins.send(Ok(taken.clone())).is_ok() {
             reader.tell(&taken, lines, teller(&taken)).await;

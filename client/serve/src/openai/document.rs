@@ -103,8 +103,9 @@ fn operation(of: Route) -> Value {
                 "responses": {"200": answer_or_stream("OpenAI's response, or its events")}})
         }
         Route::Response => json!({"operationId": "openai_response",
-            "summary": "A response, read again", "parameters": [response_id()],
-            "responses": {"200": answer("OpenAI's response")}}),
+            "summary": "A response, read again, or its events from the beginning",
+            "parameters": [response_id(), {"name": "stream", "in": "query", "schema": yes}],
+            "responses": {"200": answer_or_stream("OpenAI's response, or its events")}}),
         Route::DeleteResponse => json!({"operationId": "openai_delete_response",
             "summary": "Not to be read again; its job is kept", "parameters": [response_id()],
             "responses": {"200": answer("It is deleted")}}),

@@ -116,7 +116,9 @@ pub(super) async fn handed_in(app: &App, source: Source) -> Result<JobRow, Refus
         Source::Job(row) => return Ok(*row),
         Source::Plan(plan) => plan,
     };
-    let send = std::mem::take(&mut plan.send);
+    let mut send = std::mem::take(&mut plan.send);
+    // Nobody is there who would hear of it and send the other one.
+    send.require_context &= plan.anew.is_none();
     let job = match dispatched(app, send).await {
         Ok(job) => job,
         Err(refusal) => match plan.after(&refusal) {

@@ -1,4 +1,5 @@
-//! What is sent for a request: one send, or another one where the first is refused for one reason.
+//! What is sent for a request: one send, or another one where the first is refused for one reason, or
+//! can't go on from where it was to.
 //!
 //! Owns that choice, and whether the request was made before. Must not know what a send says.
 
@@ -18,6 +19,8 @@ pub(super) struct Plan {
     pub(super) send: Send,
     /// Where the first is refused so.
     pub(super) otherwise: Option<(Code, Send)>,
+    /// Where the agent of the first has lost what was said before.
+    pub(super) anew: Option<Send>,
 }
 
 /// Where a request's lines come from.
@@ -34,6 +37,7 @@ impl Plan {
         Self {
             send,
             otherwise: None,
+            anew: None,
         }
     }
 
@@ -41,6 +45,7 @@ impl Plan {
         Self {
             send,
             otherwise: Some((code, other)),
+            anew: None,
         }
     }
 

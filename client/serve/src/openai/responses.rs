@@ -1,9 +1,8 @@
 //! `/v1/responses` and `/v1/conversations`.
 //!
-//! Owns what a response goes on from, and which can be read again. Must not know its shape.
+//! Owns what a response goes on from. Must not know its shape, nor how it is read again.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentd_client::key;
 use agentd_faces::openai::conversation::{Begins, Sum};
@@ -11,7 +10,7 @@ use agentd_faces::openai::failure::Failure;
 use agentd_faces::openai::fields::Fields;
 use agentd_faces::openai::response::{Failing, Progress, ResponseHead};
 use agentd_faces::openai::response_request::{Continues, ResponseRequest};
-use agentd_faces::openai::response_turn::{ResponseTurn, Told, kept};
+use agentd_faces::openai::response_turn::{ResponseTurn, Told};
 use agentd_faces::openai::{self as face, Named as Id};
 use agentd_protocol::line::MessageEnd;
 use agentd_protocol::request::Send;
@@ -28,14 +27,15 @@ use serde_json::{Value, json};
 use super::answer::{self, Teller};
 use super::asking::{Asking, Name};
 use super::plan::{Plan, Source, asked_before};
+use super::read_again::{id_of, seconds, stored};
 use super::turn::Taken;
-use super::{OnLeave, Refusal, at, jobs, models, now, session};
+use super::{OnLeave, Refusal, jobs, models, now, session};
 use crate::app::App;
 use crate::body;
 use crate::jobs::Named;
 
 /// A response as it is told.
-struct Telling(ResponseTurn);
+pub(super) struct Telling(pub(super) ResponseTurn);
 
 impl Teller for Telling {
     fn first(&mut self) -> String {
@@ -191,7 +191,7 @@ fn goes_on(last: &JobRow, request: &ResponseRequest, mut send: Send) -> Plan {
     if had == send.labels.get(face::INSTRUCTIONS) {
         conversation.system.clear();
     }
-    conversation.put_into(&mut send, Begins::Yes);
+    conversation.put_into(&mut send, Begins::WithNews);
     Plan::only(send)
 }
 
@@ -212,120 +212,6 @@ pub(super) async fn previous(app: &App, job: JobId) -> Result<JobRow, Refusal> {
         return Err(failure.about(param).into());
     }
     Ok(row)
-}
-
-/// The job of a response that can be read.
-async fn stored(app: &App, job: JobId) -> Result<Option<JobRow>, Refusal> {
-    let Some(row) = jobs::one(app, job).await? else {
-        return Ok(None);
-    };
-    let is_hidden = row
-        .labels
-        .get(face::STORE)
-        .is_some_and(|store| store == "false");
-    let is_deleted = app.openai.deleted.has(&jobs::epoch(app).await?, job);
-    Ok(Some(row).filter(|_| !is_hidden && !is_deleted))
-}
-
-fn id_of(named: Named) -> String {
-    named.map_or_else(|_| char::REPLACEMENT_CHARACTER.into(), |id| id.0)
-}
-
-fn no_response(id: &str) -> Refusal {
-    let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
-    let why = format!("there is no response `{shown}`");
-    Failure::not_found("response_not_found", why)
-        .about("response_id")
-        .into()
-}
-
-/// The job of the response that a path names.
-async fn named(app: &App, id: Named) -> Result<JobRow, Refusal> {
-    let id = id_of(id);
-    let row = match Id::Response.job(&id) {
-        Some(job) => stored(app, job).await?,
-        None => None,
-    };
-    row.ok_or_else(|| no_response(&id))
-}
-
-/// Seconds since 1970.
-fn seconds(time: &str) -> u64 {
-    at(time).as_secs()
-}
-
-async fn object(app: &App, row: &JobRow) -> Result<Json<Value>, Refusal> {
-    let Some(turn) = jobs::history(app, row).await? else {
-        return Err(no_response(&Id::Response.id(row.job)));
-    };
-    let created = seconds(&row.accepted_at);
-    let head = ResponseHead::of_row(row, created);
-    Ok(Json(kept(head, &turn)))
-}
-
-pub(super) async fn one(State(app): State<Arc<App>>, id: Named) -> Result<Json<Value>, Refusal> {
-    let row = named(&app, id).await?;
-    object(&app, &row).await
-}
-
-pub(super) async fn cancel(
-    State(app): State<Arc<App>>,
-    id: Named,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Value>, Refusal> {
-    // Whatever it says.
-    drop(body::read_any(&headers, body, &app.room).await?);
-    let row = named(&app, id).await?;
-    jobs::abort(&app, row.job).await?;
-    let row = jobs::one(&app, row.job).await?.unwrap_or(row);
-    object(&app, &row).await
-}
-
-pub(super) async fn delete(State(app): State<Arc<App>>, id: Named) -> Result<Json<Value>, Refusal> {
-    let row = named(&app, id).await?;
-    let epoch = jobs::epoch(&app).await?;
-    // What nobody can read any more needn't go on.
-    if jobs::last_line(&app, row.job, Duration::ZERO)
-        .await?
-        .is_none()
-    {
-        jobs::cancel(&app, row.job).await?;
-    }
-    app.openai.deleted.add(&epoch, row.job).map_err(|why| {
-        let why = format!("that it is deleted can't be written down: {why}");
-        Failure::later(503, "store-failed", why)
-    })?;
-    let id = Id::Response.id(row.job);
-    Ok(Json(
-        json!({"id": id, "object": "response", "deleted": true}),
-    ))
-}
-
-pub(super) async fn input_items(
-    State(app): State<Arc<App>>,
-    id: Named,
-) -> Result<Json<Value>, Refusal> {
-    let row = named(&app, id).await?;
-    let Some(turn) = jobs::history(&app, &row).await? else {
-        return Err(no_response(&Id::Response.id(row.job)));
-    };
-    let whole = turn
-        .request
-        .as_ref()
-        .and_then(|request| request.get("text"));
-    let text = whole.and_then(Value::as_str).unwrap_or(&turn.text);
-    let mut content = vec![json!({"type": "input_text", "text": text})];
-    for attached in &turn.attachments {
-        // Their content isn't told again.
-        let name = attached.name.as_deref().or(attached.mime.as_deref());
-        content.push(json!({"type": "input_file", "filename": name}));
-    }
-    let id = format!("msg_{}_in", row.job);
-    let item = json!({"id": id, "type": "message", "role": "user", "status": "completed", "content": content});
-    Ok(Json(json!({
-        "object": "list", "data": [item], "first_id": id, "last_id": id, "has_more": false,
-    })))
 }
 
 /// A conversation is a session, which its first response makes.

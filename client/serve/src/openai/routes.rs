@@ -8,7 +8,7 @@ use axum::Router;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::{chat, models, responses, run_events, runs};
+use super::{chat, models, read_again, responses, run_events, runs};
 use crate::app::App;
 
 /// What can be asked.
@@ -105,10 +105,10 @@ impl Route {
             Self::Model => on(method, models::one),
             Self::Chat => on(method, chat::chat),
             Self::Respond => on(method, responses::create),
-            Self::Response => on(method, responses::one),
-            Self::DeleteResponse => on(method, responses::delete),
-            Self::InputItems => on(method, responses::input_items),
-            Self::CancelResponse => on(method, responses::cancel),
+            Self::Response => on(method, read_again::one),
+            Self::DeleteResponse => on(method, read_again::delete),
+            Self::InputItems => on(method, read_again::input_items),
+            Self::CancelResponse => on(method, read_again::cancel),
             Self::MakeConversation => on(method, responses::make_conversation),
             Self::Conversation => on(method, responses::one_conversation),
             Self::StartRun => on(method, runs::start),

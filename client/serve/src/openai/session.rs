@@ -81,7 +81,16 @@ pub(super) async fn plan(
     goes_on.session = Some(row.session);
     // Somebody else may go on from there at the same time: what they say is no part of this.
     goes_on.mode = Mode::Reject;
-    Ok(Plan::either(goes_on, Code::SessionBusy, begun))
+    // The client sent all of it: an agent that has lost it, or never keeps it, is told again.
+    goes_on.require_context = true;
+    let key = begun.idempotency_key.as_ref();
+    let anew = Send {
+        idempotency_key: key.map(|_| format!("openai:anew {}", asking.request)),
+        ..begun.clone()
+    };
+    let mut plan = Plan::either(goes_on, Code::SessionBusy, begun);
+    plan.anew = Some(anew);
+    Ok(plan)
 }
 
 /// A turn of a session that the client names.
@@ -91,15 +100,17 @@ pub(super) async fn named(
     conversation: &Conversation,
     blank: Send,
 ) -> Result<Plan, Refusal> {
-    let mut send = blank;
-    let begins = match jobs::session(app, &name.session).await? {
-        Some(_) => Begins::No,
-        None => Begins::Yes,
-    };
-    conversation.put_into(&mut send, begins);
-    send.session = Some(name.session.clone());
-    label(&mut send.labels, face::SESSION, name.word.as_deref());
-    Ok(Plan::only(send))
+    let mut goes_on = blank;
+    goes_on.session = Some(name.session.clone());
+    label(&mut goes_on.labels, face::SESSION, name.word.as_deref());
+    let mut begun = goes_on.clone();
+    conversation.put_into(&mut goes_on, Begins::No);
+    if jobs::session(app, &name.session).await?.is_some() {
+        return Ok(Plan::only(goes_on));
+    }
+    conversation.put_into(&mut begun, Begins::Yes);
+    // Somebody else may begin it meanwhile: what it begins with is refused then.
+    Ok(Plan::either(begun, Code::InvalidRequest, goes_on))
 }
 
 /// The job that gave the reply which the client has, if its session can go on from there.

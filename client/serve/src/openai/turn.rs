@@ -3,12 +3,16 @@
 //! Owns where they come from: a send of this request, or a job that is there already. A daemon that
 //! goes away is followed by the next. Must not know what is made of them.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use agentd_client::events::Events;
 use agentd_client::turn::TurnStream;
 use agentd_faces::openai::failure::Failure;
 use agentd_protocol::request::{Send, Subscribe};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{Code, JobId, Line};
+use tokio::time::timeout;
 
 use super::plan::{Plan, Source};
 use super::{Refusal, models};
@@ -37,7 +41,9 @@ impl Taken {
 pub(super) struct Lines<'a> {
     from: Origin<'a>,
     /// What was read already.
-    ahead: Option<Line>,
+    ahead: VecDeque<Result<Line, Refusal>>,
+    /// What is sent where the agent has lost what was said before.
+    anew: Option<Box<Send>>,
 }
 
 enum Origin<'a> {
@@ -46,12 +52,49 @@ enum Origin<'a> {
     Over,
 }
 
-impl Lines<'_> {
+impl<'a> Lines<'a> {
+    fn of(from: Origin<'a>) -> Self {
+        Self {
+            from,
+            ahead: VecDeque::new(),
+            anew: None,
+        }
+    }
+
+    /// Waits, so long at most, until the turn's first word says that its agent has what was said
+    /// before. Where that is lost another turn is sent, which is told all of it, and named here.
+    pub(super) async fn settle(
+        &mut self,
+        app: &'a App,
+        within: Duration,
+    ) -> Result<Option<Taken>, Refusal> {
+        if self.anew.is_none() {
+            return Ok(None);
+        }
+        let read = timeout(within, ahead(self)).await;
+        let anew = self.anew.take();
+        match (read, anew) {
+            (Ok(Err(refusal)), Some(send)) if refusal.failure.code == Code::ContextLost.name() => {
+                let (taken, lines) = sent(app, *send).await?;
+                *self = lines;
+                return Ok(Some(taken));
+            }
+            // Told like one that comes later.
+            (Ok(Err(refusal)), _) => self.ahead.push_back(Err(refusal)),
+            (Ok(Ok(())) | Err(_), _) => {}
+        }
+        Ok(None)
+    }
+
     /// The next line; `message_end` is the last. Dropped before it is there, the turn goes on.
     pub(super) async fn next(&mut self) -> Result<Option<Line>, Refusal> {
-        if let Some(line) = self.ahead.take() {
-            return Ok(Some(line));
+        match self.ahead.pop_front() {
+            Some(read) => read.map(Some),
+            None => self.read().await,
         }
+    }
+
+    async fn read(&mut self) -> Result<Option<Line>, Refusal> {
         match &mut self.from {
             Origin::Sent(turn) => Ok(turn.next().await?),
             Origin::Found(events) => loop {
@@ -95,7 +138,10 @@ async fn planned(app: &App, mut plan: Plan) -> Result<(Taken, Lines<'_>), Refusa
             Ok(()) => return Ok((taken, lines)),
             Err(refusal) => refusal,
         },
-        Ok(begun) => return Ok(begun),
+        Ok((taken, mut lines)) => {
+            lines.anew = plan.anew.take().map(Box::new);
+            return Ok((taken, lines));
+        }
         Err(refusal) => refusal,
     };
     match plan.after(&refusal) {
@@ -104,15 +150,16 @@ async fn planned(app: &App, mut plan: Plan) -> Result<(Taken, Lines<'_>), Refusa
     }
 }
 
-/// Reads up to a turn's first word.
+/// Reads up to a turn's first word. What is read is kept, however long this is waited for.
 async fn ahead(lines: &mut Lines<'_>) -> Result<(), Refusal> {
     loop {
-        match lines.next().await? {
-            Some(Line::Running { .. } | Line::Note { .. }) => {}
-            line => {
-                lines.ahead = line;
-                return Ok(());
-            }
+        let Some(line) = lines.read().await? else {
+            return Ok(());
+        };
+        let begins = matches!(line, Line::Running { .. } | Line::Note { .. });
+        lines.ahead.push_back(Ok(line));
+        if !begins {
+            return Ok(());
         }
     }
 }
@@ -128,11 +175,7 @@ async fn sent(app: &App, send: Send) -> Result<(Taken, Lines<'_>), Refusal> {
                     session: accepted.session,
                     agent: accepted.agent,
                 };
-                let lines = Lines {
-                    from: Origin::Sent(Box::new(turn)),
-                    ahead: None,
-                };
-                return Ok((taken, lines));
+                return Ok((taken, Lines::of(Origin::Sent(Box::new(turn)))));
             }
             // `accepted` comes first.
             Some(_) => {}
@@ -155,9 +198,5 @@ async fn found<'a>(app: &'a App, row: &JobRow) -> Result<(Taken, Lines<'a>), Ref
     let client = app.daemon.connect().await?;
     let events = client.subscribe(&subscribe).await?;
     let taken = Taken::of(row);
-    let lines = Lines {
-        from: Origin::Found(Box::new(events)),
-        ahead: None,
-    };
-    Ok((taken, lines))
+    Ok((taken, Lines::of(Origin::Found(Box::new(events)))))
 }
