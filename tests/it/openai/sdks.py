@@ -1,10 +1,18 @@
 """What a program of OpenAI's Python client does; each line printed is what came of one thing."""
 
 import json
+import os
 import sys
+import urllib.error
+import urllib.request
 
 import openai
 from openai import OpenAI
+from openai.types import ErrorObject, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.conversations import Conversation
+from openai.types.responses import Response, ResponseItemList, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
 
 client = OpenAI()
 
@@ -89,4 +97,100 @@ def slow():
     tell("chat", said.choices[0].message.content.strip())
 
 
-{"chats": chats, "responses": responses, "failing": failing, "slow": slow}[sys.argv[1]]()
+def fetched(method, path, body=None):
+    """The answer as it is, which the client's own reading would forgive."""
+    request = urllib.request.Request(
+        os.environ["OPENAI_BASE_URL"] + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={
+            "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+            "Content-Type": "application/json",
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+# What its types don't have, and where it stands. OpenAI answers with `store`, too.
+OURS = {
+    "ChatCompletionChunk": {"agentd"},
+    "ChatCompletionMessage": {"reasoning_content"},
+    "ChoiceDelta": {"reasoning_content"},
+    "Response": {"store"},
+}
+
+
+def no_more(value):
+    """Nothing that is no member of OpenAI's, but for what is ours on purpose."""
+    if isinstance(value, BaseModel):
+        name = type(value).__name__
+        more = set(value.model_extra or {}) - OURS.get(name, set())
+        assert not more, f"{name}: {more}"
+        for member in value.model_fields_set - set(value.model_extra or {}):
+            no_more(getattr(value, member))
+    elif isinstance(value, list):
+        for one in value:
+            no_more(one)
+
+
+def fits(kind, value):
+    no_more(TypeAdapter(kind).validate_python(value, strict=True))
+    return value
+
+
+def fits_each(kind, text):
+    told = []
+    for event in text.removesuffix("\n\n").split("\n\n"):
+        data = [line.removeprefix("data: ") for line in event.splitlines() if line.startswith("data: ")]
+        if data and data != ["[DONE]"]:
+            value = json.loads(data[0])
+            # An error has a place of its own in a stream.
+            told.append(fits(ErrorObject, value["error"]) if "error" in value else fits(kind, value))
+    return told
+
+
+def types():
+    chunks, events = [], []
+    for model, prompt in [("timmy", "hello [[tool ls]] said"), ("timmy", "[[tool]] [[error=rate-limit]]"), ("thinker", "x")]:
+        chat = {"model": model, "messages": messages(prompt)}
+        whole = json.loads(fetched("POST", "/chat/completions", chat))
+        fits(ErrorObject, whole["error"]) if "error" in whole else fits(ChatCompletion, whole)
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        chunks += fits_each(ChatCompletionChunk, fetched("POST", "/chat/completions", {**chat, **options}))
+        asked = {"model": model, "input": prompt, "instructions": "be terse"}
+        whole = json.loads(fetched("POST", "/responses", asked))
+        # One that failed has an error and no response.
+        if whole.get("object") == "response":
+            fits(Response, whole)
+        else:
+            fits(ErrorObject, whole["error"])
+        told = fits_each(ResponseStreamEvent, fetched("POST", "/responses", {**asked, "stream": True}))
+        events += told
+        path = "/responses/" + told[0]["response"]["id"]
+        fits(Response, json.loads(fetched("GET", path)))
+        events += fits_each(ResponseStreamEvent, fetched("GET", path + "?stream=true"))
+        fits(ResponseItemList, json.loads(fetched("GET", path + "/input_items")))
+    background = {"model": "timmy", "input": "[[sleep 600000]]", "background": True}
+    begun = fits(Response, json.loads(fetched("POST", "/responses", background)))
+    fits(Response, json.loads(fetched("POST", f"/responses/{begun['id']}/cancel")))
+    for model in json.loads(fetched("GET", "/models"))["data"]:
+        fits(Model, model)
+    fits(Conversation, json.loads(fetched("POST", "/conversations", {})))
+    for method, path, body in [
+        ("GET", "/responses/resp_j999", None),
+        ("POST", "/chat/completions", {}),
+        ("POST", "/embeddings", {}),
+        ("PUT", "/models", None),
+    ]:
+        fits(ErrorObject, json.loads(fetched(method, path, body))["error"])
+    tell("chunks", sorted({chunk.get("object", "error") for chunk in chunks}))
+    tell("of ours", any("agentd" in chunk for chunk in chunks))
+    tell("events", sorted({event["type"] for event in events}))
+
+
+parts = {"chats": chats, "responses": responses, "failing": failing, "slow": slow, "types": types}
+parts[sys.argv[1]]()

@@ -22,8 +22,16 @@ fn installed() -> Option<PathBuf> {
 const CLIENTS: [(&str, &str); 2] = [("python/bin/python", "sdks.py"), ("bin/node", "sdks.mjs")];
 
 /// What a part of a client's program tells, against a daemon of its own; and how many turns it cost.
-fn told(dir: &Path, (runs, program): (&str, &str), part: &str) -> (Vec<Value>, usize) {
-    let daemon = Daemon::start();
+fn told(dir: &Path, client: (&str, &str), part: &str) -> (Vec<Value>, usize) {
+    told_by(&Daemon::start(), dir, client, part)
+}
+
+fn told_by(
+    daemon: &Daemon,
+    dir: &Path,
+    (runs, program): (&str, &str),
+    part: &str,
+) -> (Vec<Value>, usize) {
     let http = Http::start(&daemon.place);
     let mut command = daemon.place.command(dir.join(runs));
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/openai");
@@ -40,7 +48,7 @@ fn told(dir: &Path, (runs, program): (&str, &str), part: &str) -> (Vec<Value>, u
         .stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap());
-    (lines.collect(), jobs(&daemon))
+    (lines.collect(), jobs(daemon))
 }
 
 #[test]
@@ -130,6 +138,36 @@ fn openai_clients_that_give_up_find_their_turn() {
             (told, turns),
             (vec![json!(["chat", "slow"])], 1),
             "{client:?}"
+        );
+    }
+}
+
+/// Each answer, chunk, event and error fits the types that OpenAI makes of its own description, and has
+/// nothing else: its client would forgive both.
+#[test]
+fn openai_answers_are_of_openais_own_types() {
+    let Some(dir) = installed() else {
+        return;
+    };
+    let thinker = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/openai/thinker.py");
+    let python = dir.join(CLIENTS[0].0);
+    let more = format!("[agents.thinker]\nkind = \"jsonl\"\ncommand = [{python:?}, {thinker:?}]\n");
+    let daemon = Daemon::with(&more);
+    let (told, _) = told_by(&daemon, &dir, CLIENTS[0], "types");
+    assert_eq!(told[0][1], json!(["chat.completion.chunk", "error"]));
+    assert_eq!(told[1], json!(["of ours", true]));
+    let events = &told[2][1];
+    for seen in [
+        "response.completed",
+        "response.failed",
+        "response.mcp_call.failed",
+        "response.output_text.done",
+        "response.reasoning_summary_text.delta",
+    ] {
+        let is_seen = |one: &Value| one == seen;
+        assert!(
+            events.as_array().unwrap().iter().any(is_seen),
+            "{seen}: {events}"
         );
     }
 }

@@ -51,6 +51,12 @@ pub(super) fn reasoning(id: &str, state: ItemState, text: Option<&str>) -> Value
     json!({"id": id, "type": "reasoning", "status": state.name(), "summary": summary})
 }
 
+/// Why a call failed, as OpenAI's own clients read it.
+fn call_error(said: &str) -> Value {
+    let content = json!([{"type": "text", "text": said}]);
+    json!({"type": "mcp_tool_execution_error", "content": content})
+}
+
 /// A call of a tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Call {
@@ -64,7 +70,7 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn item(&self, agent: &str, state: ItemState, said: Option<&str>) -> Value {
         let (output, error) = match state {
-            ItemState::Failed => (None, said),
+            ItemState::Failed => (None, said.map(call_error)),
             _ => (said, None),
         };
         let arguments = match state {

@@ -169,7 +169,10 @@ fn response_has_every_member_that_strict_clients_read() {
         (&json!("x"), &json!("{\"a\":1}"))
     );
     assert_eq!(
-        (&output[3]["error"], &output[3]["status"]),
+        (
+            &output[3]["error"]["content"][0]["text"],
+            &output[3]["status"]
+        ),
         (&json!("no"), &json!("failed"))
     );
 }
