@@ -43,7 +43,9 @@ pub(crate) fn first(repetitions: usize) -> Vec<Figure> {
         let mut client = Client::connect(&place.socket());
         client.ask(r#"{"type":"hello","client":"bench"}"#);
         control.push(first_of(|number| {
-            client.send(&format!(r#"{{"id":{number},"prompt":"hello"}}"#));
+            client.send(&format!(
+                r#"{{"type":"send","id":{number},"text":"hello"}}"#
+            ));
             while !client.next().contains(r#""type":"message_delta""#) {}
             let first = Instant::now();
             client.finish();
@@ -118,7 +120,7 @@ pub(crate) fn streams(repetitions: usize) -> Vec<Figure> {
             let mut client = Client::connect(&place.socket());
             client.ask(r#"{"type":"hello","client":"bench"}"#);
             move |said: &mut dyn FnMut()| {
-                client.send(r#"{"id":1,"agent":"paced","prompt":"go"}"#);
+                client.send(r#"{"type":"send","id":1,"agent":"paced","text":"go"}"#);
                 loop {
                     let line = client.next();
                     assert!(!line.contains(r#""type":"error""#), "{line}");
