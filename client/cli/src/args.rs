@@ -348,6 +348,9 @@ Examples:
     Compact(CompactArgs),
     /// Copy the store to a file that is whole by itself
     #[command(after_help = "\
+In the copy: jobs, sessions, attachments, and what timmy remembers of its sessions. Not in it: \
+the configuration, keys, and what other agents keep for themselves, as Claude Code's own sessions.
+
 Examples:
   agentctl backup
   agentctl backup monday.db
