@@ -315,7 +315,10 @@ Examples:
 Examples:
   agentctl history main
   agentctl history --last
-  agentctl history main --job j41 --full")]
+  agentctl history main --job j41 --full
+  agentctl history main#12
+
+The last is of a session that was closed, as `agentctl sessions list --closed` names it.")]
     History(HistoryArgs),
     /// List questions of agents that nobody has answered yet
     #[command(after_help = "\

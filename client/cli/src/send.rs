@@ -181,10 +181,12 @@ async fn tell_begins_anew(client: &mut Client, send: &Send) {
     if let Ok(Some(one)) = known
         && one.state == SessionPhase::Closed
     {
+        let past = one.closed_as.as_deref().unwrap_or(name);
         output::note(&format!(
-            "the session `{}` was closed and begins anew: `agentctl sessions search WORDS` finds its \
-             earlier turns, `agentctl jobs JOB` shows one",
-            output::safe(name)
+            "the session `{}` was closed and begins anew: `agentctl history {}` reads its earlier \
+             turns",
+            output::safe(name),
+            output::safe(past)
         ));
     }
 }

@@ -167,6 +167,9 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
             false => "no sessions",
         })?;
     } else {
+        if args.closed && output::err_is_terminal() {
+            output::note("`agentctl history NAME#NUMBER` reads one of them");
+        }
         let style = Style::of_stdout();
         output::out(&rows::sessions(&found, value::now_ms(), &style))?;
     }

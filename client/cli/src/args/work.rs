@@ -186,14 +186,24 @@ pub enum SessionsCommand {
     /// List them, as without a command
     #[command(
         alias = "ls",
-        after_help = "Examples:\n  agentctl sessions list --closed"
+        after_help = "\
+Examples:
+  agentctl sessions list --closed
+  agentctl history main#12
+
+A closed session is listed with its number, as main#12: by that it is read, whoever has its name now."
     )]
     List(ListSessionsArgs),
     /// Make a session without a turn
     #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
     New(NewSessionArgs),
     /// All about one session
-    #[command(after_help = "Examples:\n  agentctl sessions show main")]
+    #[command(after_help = "\
+Examples:
+  agentctl sessions show main
+  agentctl sessions show main#12
+
+The second is one that was closed, as `agentctl sessions list --closed` names it.")]
     Show(ShowSessionArgs),
     /// Look for words in prompts and answers, newest first
     #[command(after_help = "\

@@ -7,7 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::check::{check_limit, check_path, check_seconds, check_session, check_words};
+use crate::check::{
+    check_limit, check_path, check_seconds, check_session, check_session_read, check_words,
+};
 use crate::envelope::{Checked, Ignored, Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::{MAX_DISPATCH, MAX_TEXT, MAX_TITLE};
@@ -88,7 +90,7 @@ pub struct Jobs {
 
 impl Checked for Jobs {
     fn check(&self) -> Result<(), Rejected> {
-        self.session.as_deref().map_or(Ok(()), check_session)?;
+        self.session.as_deref().map_or(Ok(()), check_session_read)?;
         check_seconds("since", self.since)?;
         check_limit(self.limit)
     }
@@ -331,7 +333,7 @@ impl Checked for SetModel {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
-    /// Only this one, also when it was closed, while no other has its name.
+    /// Only this one, also when it was closed, while no other has its name, or by its `closed_as`.
     pub session: Option<String>,
     /// Of one agent.
     pub agent: Option<String>,
@@ -353,7 +355,7 @@ pub struct SessionList {
 
 impl Checked for SessionList {
     fn check(&self) -> Result<(), Rejected> {
-        self.session.as_deref().map_or(Ok(()), check_session)?;
+        self.session.as_deref().map_or(Ok(()), check_session_read)?;
         check_seconds("idle_for", self.idle_for)?;
         check_limit(self.limit)?;
         if self.closed && (self.session.is_some() || self.idle_for.is_some()) {
@@ -538,7 +540,7 @@ impl Checked for SessionSearch {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionHistory {
-    /// Which.
+    /// Which; of one that was closed its `closed_as`, too.
     pub session: String,
     /// One turn.
     pub job: Option<JobId>,
@@ -555,7 +557,7 @@ pub struct SessionHistory {
 
 impl Checked for SessionHistory {
     fn check(&self) -> Result<(), Rejected> {
-        check_session(&self.session)?;
+        check_session_read(&self.session)?;
         check_limit(self.limit)?;
         if self.message.is_some() && self.job.is_none() {
             return Err(invalid("`message` is given without `job`"));
