@@ -445,9 +445,11 @@ fn first_send_asks_which_agent_answers() {
     let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
     terminal.until("1  first");
     terminal.until("2  second");
+    // As in the list of agents: it comes last, and can be chosen.
+    terminal.until("3  timmy");
     terminal.until("number [1, first]: ");
     terminal.type_in("9\n");
-    terminal.until("a number from 1 to 2");
+    terminal.until("a number from 1 to 3");
     terminal.type_in("2\n");
     terminal.until("`second` is the default now");
     assert_eq!(ended(&mut child), (Some(0), "hi\n".to_owned()));
