@@ -205,8 +205,10 @@ Examples:
   agentctl bench claude
   agentctl bench pi --turns 10 --yes
   agentctl bench codex --json
+  agentctl bench timmy --provider echo
 
-It runs real turns, which cost what they cost. An agent that has no one-shot command, or none that
+It runs real turns, which cost what they cost; the last needs no key and costs nothing. What it ran
+is in no list, and counts in `agentctl usage`. An agent that has no one-shot command, or none that
 is known, is measured by agentd alone")]
     Bench(BenchArgs),
     /// Manage who serves models to the built-in agent: store a key, add a server, try one

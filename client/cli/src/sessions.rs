@@ -19,7 +19,7 @@ use super::args::{
 };
 use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, compose, details, outcome, output, rows, terminal, value};
+use super::{ask, bench, compose, details, outcome, output, rows, terminal, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::{FoundPages, Model, SessionPages};
@@ -143,6 +143,10 @@ async fn listed(
 }
 
 fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<Exit> {
+    // What a bench ran is nothing that anybody said, once it is over.
+    if !args.json {
+        found.retain(|row| row.state != SessionPhase::Closed || !bench::is_of_bench(&row.session));
+    }
     // In the same second the one that was made last was used last, mostly.
     found.reverse();
     found.sort_by_cached_key(|row| std::cmp::Reverse(unix_ms(&row.last_active_at)));
