@@ -27,6 +27,8 @@ use agentd_terminal::style::Style;
 
 /// Sessions that a list shows when nobody says how many.
 const LIMIT: usize = 50;
+/// Turns that a search shows when nobody says how many.
+const FOUND: usize = 20;
 /// Sessions that a question names: more would hide it.
 const NAMED: usize = 5;
 
@@ -190,7 +192,7 @@ async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
     let mut pages = FoundPages::new(SessionSearch {
         words: args.words,
         session: args.session,
-        limit: Some(args.limit),
+        limit: Some(args.limit.unwrap_or(FOUND)),
         before: None,
     });
     let mut found = Vec::new();
@@ -217,10 +219,10 @@ async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
     }
     let style = Style::of_stdout();
     output::out(&rows::found(&found, value::now_ms(), &style))?;
-    if pages.has_more() {
-        let limit = args.limit;
+    // Whoever said how many knows that there may be more.
+    if pages.has_more() && args.limit.is_none() {
         output::note(&format!(
-            "there may be more than {limit}: see them with a larger `--limit`"
+            "these are the newest {FOUND}, there may be more: a larger `--limit` shows them"
         ));
     }
     Ok(Exit::Done)
