@@ -170,7 +170,9 @@ impl Client {
         });
         while let Some(page) = pages.next(self).await? {
             let mut rows = page.value.into_iter();
-            if let Some(row) = rows.find(|row| row.session == name) {
+            if let Some(row) =
+                rows.find(|row| row.session == name || row.closed_as.as_deref() == Some(name))
+            {
                 return Ok(Some(row));
             }
         }

@@ -322,7 +322,7 @@ fn agents_add_says_whom_a_plain_send_reaches() {
     assert!(
         first
             .stderr
-            .contains("note: `send` without `--agent` goes to `one` now\n"),
+            .contains("note: `send` without `--agent` goes to `one` now, and no more to `timmy`"),
         "{first:?}"
     );
     assert_eq!(place.agentctl(&["send", "hi"]).stdout, "hi\n");
@@ -341,7 +341,9 @@ fn agents_add_says_whom_a_plain_send_reaches() {
     );
     let second = add("two");
     assert!(
-        second.stderr.contains("several could answer: one, two; ")
+        second
+            .stderr
+            .contains("several could answer: one, two, timmy; ")
             && second.stderr.contains("`agentctl agents default NAME`"),
         "{second:?}"
     );
@@ -349,13 +351,39 @@ fn agents_add_says_whom_a_plain_send_reaches() {
     let default = done(&["default"]);
     assert!(
         default.stdout.starts_with("no default in ")
-            && default.stdout.ends_with("several could answer: one, two\n"),
+            && default
+                .stdout
+                .ends_with("several could answer: one, two, timmy\n"),
         "{default:?}"
     );
     let gone = done(&["remove", "one"]);
     assert!(gone.stderr.contains("goes to `two` now"), "{gone:?}");
     done(&["default", "two"]);
     assert_eq!(add("three").stderr, "");
+}
+
+#[test]
+fn agents_added_say_whose_place_they_take() {
+    let place = Place::new(
+        "[models]\ndefault = \"mock/m\"\n[providers.mock]\nbase_url = \"http://127.0.0.1:1/v1\"\n",
+    );
+    let add = |name: &'static str| {
+        let added = place.agentctl(&["agents", "add", name, "--kind", "exec", "--", "cat"]);
+        assert_eq!(added.code, Some(0), "{added:?}");
+        added.stderr
+    };
+    let first = add("one");
+    assert!(
+        first.contains("goes to `one` now, and no more to `timmy`"),
+        "{first}"
+    );
+    let second = add("two");
+    assert!(
+        second.contains("could answer: one, two, timmy; "),
+        "{second}"
+    );
+    let refused = place.agentctl(&["send", "hi"]);
+    assert!(refused.stderr.contains("one, two, timmy"), "{refused:?}");
 }
 
 #[test]

@@ -362,11 +362,11 @@ fn session_that_was_closed_is_shown() {
     let shown = daemon.agentctl(&["sessions", "show", "main"]);
     assert_eq!(shown.code, Some(0), "{shown:?}");
     for fact in [
-        "main closed, 1 turn\n",
+        "main#1 closed, 1 turn\n",
         "agent     chaos\n",
         "first     chaos:say the answer\n",
         "last      the answer\n",
-        "go on     agentctl history main\n",
+        "go on     agentctl history main#1\n",
     ] {
         assert!(shown.stdout.contains(fact), "{fact}: {shown:?}");
     }
@@ -381,6 +381,46 @@ fn session_that_was_closed_is_shown() {
     assert!(shown.stdout.starts_with("main idle, 1 turn\n"), "{shown:?}");
     let unknown = daemon.agentctl(&["sessions", "show", "nobody"]);
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
+}
+
+#[test]
+fn session_closed_is_read_under_its_number() {
+    let daemon = Daemon::start();
+    for prompt in ["chaos:say first", "chaos:say second"] {
+        finished(&daemon, &["--session", "main", prompt]);
+        let closed = daemon.agentctl(&["sessions", "close", "main"]);
+        assert_eq!(closed.code, Some(0), "{closed:?}");
+    }
+    finished(&daemon, &["--session", "main", "chaos:say third"]);
+    let listed = daemon.agentctl(&["sessions", "list", "--closed"]).stdout;
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| {
+            line.split_whitespace()
+                .next()
+                .filter(|name| name.contains('#'))
+        })
+        .collect();
+    assert_eq!(names.len(), 2, "{listed}");
+    for (name, said) in names.iter().zip(["second", "first"]) {
+        for words in [&["history", name][..], &["history", name, "--last", "1"]] {
+            let read = daemon.agentctl(words);
+            assert!(read.stdout.contains(said), "{words:?}: {read:?}");
+            assert!(!read.stdout.contains("third"), "{words:?}: {read:?}");
+        }
+        let shown = daemon.agentctl(&["sessions", "show", name]);
+        let head = format!("{name} closed, 1 turn\n");
+        assert!(shown.stdout.starts_with(&head), "{shown:?}");
+        let next = format!("go on     agentctl history {name}\n");
+        assert!(shown.stdout.contains(&next), "{shown:?}");
+    }
+    for wrong in ["main#", "main#x", "#1", "main#1#2"] {
+        let refused = daemon.agentctl(&["history", wrong]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+    }
+    // It is read, and nothing else is done with it.
+    let sent = daemon.agentctl(&["send", "--session", names[0], "hi"]);
+    assert_eq!(sent.code, Some(2), "{sent:?}");
 }
 
 #[test]

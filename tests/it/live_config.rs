@@ -241,7 +241,7 @@ fn config_that_needs_a_restart_says_so() {
 }
 
 #[test]
-fn config_not_in_force_is_noted_at_terminals() {
+fn config_not_in_force_is_noted_before_turns() {
     let daemon = Daemon::start();
     let said = |words: &[&str]| said_at_terminal(&daemon.place, words);
     let send = ["send", "--agent", "timmy", "hi"];
@@ -255,7 +255,25 @@ fn config_not_in_force_is_noted_at_terminals() {
         noted.is_some_and(|note| note.contains("config.toml:2:")),
         "{seen:?}"
     );
-    // A program reads answers, and no notes.
+    // In a script, too, beside the answer; and never to whoever wants the answer alone.
     let piped = daemon.agentctl(&send);
-    assert!(!piped.stderr.contains("not in force"), "{piped:?}");
+    assert!(piped.stderr.contains("not in force"), "{piped:?}");
+    assert_eq!(piped.stdout, "hi\n", "{piped:?}");
+    let quiet = daemon.agentctl(&[&send[..], &["--quiet"]].concat());
+    assert!(!quiet.stderr.contains("not in force"), "{quiet:?}");
+    // A restart would leave nobody, so there is none; a stop is done, and says it.
+    let restart = daemon.agentctl(&["restart"]);
+    assert_eq!(restart.code, Some(78), "{restart:?}");
+    assert!(
+        restart.stderr.contains("nothing was restarted"),
+        "{restart:?}"
+    );
+    let stop = daemon.agentctl(&["stop"]);
+    assert_eq!(stop.code, Some(0), "{stop:?}");
+    assert!(
+        stop.stderr
+            .contains("does not start with this configuration")
+            && stop.stderr.contains("config.toml:2:"),
+        "{stop:?}"
+    );
 }

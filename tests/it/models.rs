@@ -173,3 +173,22 @@ fn models_are_served_over_http() {
         assert_eq!(http.curl(path, &[]).status, status, "{path}");
     }
 }
+
+#[test]
+fn models_alone_lists_those_of_all_agents() {
+    let daemon = with(&["--models", "2"]);
+    let listed = daemon.agentctl(&["models"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    for words in ["lists\n", "chaos/model-0", "chaos/model-1"] {
+        assert!(listed.stdout.contains(words), "{words}: {listed:?}");
+    }
+    // One that can't say it takes nothing from the others.
+    assert!(listed.stderr.contains("note: turn: "), "{listed:?}");
+    let lines = daemon.agentctl(&["models", "--json"]).stdout;
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of_lists = lines.iter().find(|line| line["agent"] == "lists").unwrap();
+    assert_eq!(of_lists["models"][1]["model"], "model-1");
+}

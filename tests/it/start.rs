@@ -370,12 +370,13 @@ fn first_use_starts_nothing_from_a_pipe() {
         "{sent:?}"
     );
     // One that was killed leaves its socket.
+    assert!(sent.stderr.contains("started agentd"), "{sent:?}");
     started.kill();
     assert!(started.0.socket().exists());
-    let sent = started.agentctl(&["send", "--no-fallback", "hi"]);
+    let sent = started.agentctl(&["send", "--quiet", "--no-fallback", "hi"]);
     assert_eq!(
-        (sent.code, sent.stdout.as_str()),
-        (Some(0), "hi\n"),
+        (sent.code, sent.stdout.as_str(), sent.stderr.as_str()),
+        (Some(0), "hi\n", ""),
         "{sent:?}"
     );
 }
@@ -387,6 +388,7 @@ fn first_use_asks_once_on_a_terminal() {
         let (mut terminal, mut child) = at_terminal(&started.0, &["send", "hi"]);
         terminal.until("[Y/n] ");
         terminal.type_in(typed);
+        terminal.until("config.toml now");
         let (code, said) = ended(&mut child);
         assert_eq!((code, said.as_str()), (Some(0), "hi\n"));
         assert!(started.config().contains(&format!("start = \"{kept}\"")));
@@ -445,9 +447,11 @@ fn first_send_asks_which_agent_answers() {
     let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
     terminal.until("1  first");
     terminal.until("2  second");
+    // As in the list of agents: it comes last, and can be chosen.
+    terminal.until("3  timmy");
     terminal.until("number [1, first]: ");
     terminal.type_in("9\n");
-    terminal.until("a number from 1 to 2");
+    terminal.until("a number from 1 to 3");
     terminal.type_in("2\n");
     terminal.until("`second` is the default now");
     assert_eq!(ended(&mut child), (Some(0), "hi\n".to_owned()));

@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 
 use crate::start::{Started, daemons};
-use crate::support::{AGENTCTL, Finished, finish, is_alive, kill};
+use crate::support::{AGENTCTL, Daemon, Finished, finish, is_alive, kill};
 
 /// What five of a command say that begin at once.
 fn five_at_once(started: &Started, word: &'static str) -> Vec<Finished> {
@@ -82,4 +82,24 @@ fn a_daemon_that_hangs_is_said_to_run() {
         );
     }
     kill(pid, Signal::SIGCONT);
+}
+
+#[test]
+fn stop_says_what_it_waits_for() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    client
+        .send(r#"{"type":"send","id":1,"agent":"chaos","text":"chaos:say a;wait-file /nowhere"}"#);
+    client.until("message_delta");
+    let stop = daemon.agentctl(&["stop", "--deadline", "3"]);
+    assert_eq!(stop.code, Some(0), "{stop:?}");
+    assert!(
+        stop.stderr
+            .contains("still stopping: 1 running turn may take 3 s to end"),
+        "{stop:?}"
+    );
+    assert_eq!(stop.stdout, "the daemon has stopped\n");
+    // One that is gone at once says nothing of it.
+    let at_once = Daemon::start().agentctl(&["stop"]);
+    assert_eq!(at_once.stderr, "", "{at_once:?}");
 }

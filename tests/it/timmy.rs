@@ -257,3 +257,52 @@ fn timmy_collects_what_it_handed_in_only() {
         "{last:#}"
     );
 }
+
+#[test]
+fn restore_gives_timmy_its_sessions_back() {
+    let model = MockModel::start();
+    let daemon = daemon(&model, "");
+    turn(&daemon, "the word is quince", &json!({}));
+    let copy = daemon.path("copy.db");
+    let copy = copy.to_str().unwrap().to_owned();
+    let made = daemon.agentctl(&["backup", &copy]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _left) = daemon.left();
+    std::fs::remove_dir_all(place.path("state")).unwrap();
+    let restored = place.agentctl(&["restore", &copy]);
+    assert!(
+        restored.stdout.contains("timmy remembers 1 session again"),
+        "{restored:?}"
+    );
+    let mode = |name| place.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode("state/timmy"), mode("state/timmy/timmy.db")),
+        (0o700, 0o600)
+    );
+    let daemon = place.start();
+    let next = turn(&daemon, "and now?", &json!({}));
+    assert_eq!(
+        (&next["stop"], &next["context"]),
+        (&json!("end_turn"), &json!("continued")),
+        "{next:#}"
+    );
+    let kept = rusqlite::Connection::open(daemon.path("state/timmy/timmy.db")).unwrap();
+    let words = "SELECT count(*) FROM messages WHERE message LIKE '%quince%'";
+    let words: i64 = kept.query_row(words, [], |row| row.get(0)).unwrap();
+    assert!(words >= 1, "what was said before is there");
+    drop(kept);
+    // What it has is left as it is, which may be newer.
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _left) = daemon.left();
+    let again = place.agentctl(&["restore", &copy]);
+    assert!(!again.stdout.contains("timmy"), "{again:?}");
+    let kept = rusqlite::Connection::open(place.path("state/timmy/timmy.db")).unwrap();
+    let words = "SELECT count(*) FROM messages WHERE message LIKE '%and now?%'";
+    let words: i64 = kept.query_row(words, [], |row| row.get(0)).unwrap();
+    assert!(words >= 1, "the newer turn stays");
+    let store = rusqlite::Connection::open(place.path("state/agentd.db")).unwrap();
+    let left = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'timmy%'";
+    let left: i64 = store.query_row(left, [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0, "the store is the store's");
+}

@@ -72,9 +72,9 @@ Examples:
   git diff | agentctl send \"summarise this\"
   agentctl status
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 refused, 69 no daemon, 70 daemon hangs,
-71 daemon stopped, 75 outcome unknown, 78 configuration, 124 timeout, 130 interrupted,
-143 ended by SIGTERM"
+Exit codes: 0 done, 1 failed or cancelled by others, 2 usage, 3 refused, 69 no daemon,
+70 daemon hangs, 71 daemon stopped, 75 outcome unknown, 78 configuration, 124 timeout,
+130 Ctrl-C, 143 ended by SIGTERM"
 )]
 pub struct Cli {
     /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
@@ -115,7 +115,7 @@ Examples:
   agentctl send -c \"now the next one\"
   agentctl send -s main \"what did we decide?\"
   git diff | agentctl send \"summarise this\"
-  agentctl send hi --json | jq .
+  agentctl send hi --json | jq -r 'select(.type == \"message_end\").text'
 
 A pipe or a file on standard input goes into the prompt, behind the text; `-` alone is all of the
 prompt. A pipe is read to its end; other inherited input (a socket, a terminal) is left alone, and
@@ -146,7 +146,7 @@ With the options that are stored with it; not its attachments, its callback and 
     #[command(after_help = "\
 Examples:
   agentctl agent --message \"hi\" --thinking low --session main
-  agentctl agent --message \"hi\" --json | jq -r .payloads[0].text")]
+  agentctl agent --message \"hi\" --json | jq -r '.payloads[0].text'")]
     Agent(AgentArgs),
     /// Show the daemon, its workers and its queue
     #[command(after_help = "\
@@ -205,8 +205,10 @@ Examples:
   agentctl bench claude
   agentctl bench pi --turns 10 --yes
   agentctl bench codex --json
+  agentctl bench timmy --provider echo
 
-It runs real turns, which cost what they cost. An agent that has no one-shot command, or none that
+It runs real turns, which cost what they cost; the last needs no key and costs nothing. What it ran
+is in no list, and counts in `agentctl usage`. An agent that has no one-shot command, or none that
 is known, is measured by agentd alone")]
     Bench(BenchArgs),
     /// Manage who serves models to the built-in agent: store a key, add a server, try one
@@ -221,18 +223,20 @@ Examples:
 The built-in agent's own program, timmy, does it: `agentctl provider --help` asks it"
     )]
     Provider(PassedArgs),
-    /// Manage which models the built-in agent asks, and in which order; show how they are
+    /// Show the models of all agents; manage which ones timmy asks, and in which order
     #[command(
         disable_help_flag = true,
         after_help = "\
 Examples:
+  agentctl models
   agentctl models status
   agentctl models default gemini/gemini-2.5-pro
   agentctl models fallbacks add openrouter/openai/gpt-4.1-mini
   agentctl models list --agent pi
 
-The built-in agent's own program, timmy, does it: `agentctl models --help` asks it. Only
-`agentctl models list --agent NAME`, or `--session NAME`, asks any agent which models it has"
+Without more it asks each usable agent which models it has, `agentctl models list --agent NAME`, or
+`--session NAME`, just one; a process of it is started if none lives. All else does the built-in
+agent's own program, timmy: `agentctl models --help` asks it"
     )]
     Models(PassedArgs),
     /// Cancel a turn: a job, a session's turn, or the only live one
@@ -315,7 +319,10 @@ Examples:
 Examples:
   agentctl history main
   agentctl history --last
-  agentctl history main --job j41 --full")]
+  agentctl history main --job j41 --full
+  agentctl history main#12
+
+The last is of a session that was closed, as `agentctl sessions list --closed` names it.")]
     History(HistoryArgs),
     /// List questions of agents that nobody has answered yet
     #[command(after_help = "\
@@ -348,6 +355,9 @@ Examples:
     Compact(CompactArgs),
     /// Copy the store to a file that is whole by itself
     #[command(after_help = "\
+In the copy: jobs, sessions, attachments, and what timmy remembers of its sessions. Not in it: \
+the configuration, keys, and what other agents keep for themselves, as Claude Code's own sessions.
+
 Examples:
   agentctl backup
   agentctl backup monday.db

@@ -15,6 +15,7 @@ use agentd_protocol::work::{JobPhase, Jobs};
 use super::args::{AttachArgs, RetryJobArgs};
 use super::closed::{self, Kept};
 use super::exit::Exit;
+use super::first_use::Notes;
 use super::outcome::{self, Again};
 use super::send::{self, JsonView, OwnTurn};
 use super::terminal::Asker;
@@ -162,6 +163,10 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
         socket,
         fallback: send::fallback(args.no_fallback),
         go_on: false,
+        notes: match args.shown.quiet {
+            true => Notes::LeftOut,
+            false => Notes::Told,
+        },
         wait: None,
     };
     turn.shown(send, &args.shown).await

@@ -3,6 +3,7 @@
 //! Owns what is timed, in which order, and how the times are shown. Which command an agent has, the
 //! daemon knows.
 
+use std::fmt::Write as _;
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::Path;
 use std::process::Stdio;
@@ -38,6 +39,9 @@ const LOOKS_EVERY: Duration = Duration::from_millis(50);
 /// So much of what a command printed when it failed is told.
 const SAID: usize = 300;
 
+/// Times that are apart by less than this factor are the same.
+const ALIKE: f64 = 1.1;
+
 /// Milliseconds of each kind of turn.
 #[derive(Default)]
 struct Times {
@@ -56,15 +60,16 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
             args.agent
         ));
     }
-    if agent.one_shot.as_deref().is_some_and(is_echo) {
-        // It would be a program's start beside none.
-        agent.one_shot = None;
-        output::note("without a model there is nothing to compare with: `echo` is timed alone");
+    let asks_no_model = agent.one_shot.as_deref().is_some_and(is_echo);
+    if asks_no_model {
+        output::note(
+            "`echo` asks no model: what is left is what agentd and a program's start take",
+        );
     }
     let kinds = 2 + u32::from(agent.one_shot.is_some());
     // And one that brings the agent into use.
     let turns = args.turns * kinds + 1;
-    if !args.yes && !may_cost(&args.agent, turns)? {
+    if !args.yes && !asks_no_model && !may_cost(&args.agent, turns)? {
         return Ok(Exit::Usage);
     }
     let bench = Bench {
@@ -393,22 +398,15 @@ fn ms(took: Duration) -> f64 {
 
 fn shown(times: &Times, style: &Style) -> String {
     let dash = style.dash();
-    let rows = [
-        ("its own one-shot command", &times.own),
-        ("agentd, first turn of a session", &times.first),
-        ("agentd, second turn", &times.second),
+    let own = median(&times.own);
+    let kinds = [
+        ("its own one-shot command", &times.own, None),
+        ("agentd, first turn of a session", &times.first, own),
+        ("agentd, second turn", &times.second, own),
     ];
-    let rows: Vec<Vec<Cell>> = rows
+    let rows: Vec<Vec<Cell>> = kinds
         .iter()
-        .filter_map(|(what, times)| {
-            Some(row(
-                what,
-                times,
-                median(times)?,
-                median(&times_of_own(&rows)),
-                dash,
-            ))
-        })
+        .filter_map(|(what, times, own)| Some(row(what, times, median(times)?, *own, dash)))
         .collect();
     let range = format!("MIN {dash} MAX");
     let mut columns = vec![
@@ -416,22 +414,30 @@ fn shown(times: &Times, style: &Style) -> String {
         Column::new("MEDIAN").that_stays(),
         Column::new(&range),
     ];
-    columns.extend((!times.own.is_empty()).then(|| Column::new("OF ITS OWN")));
-    table(&columns, &rows, style)
+    columns.extend(own.map(|_| Column::new("BESIDE ITS OWN")));
+    let mut shown = table(&columns, &rows, style);
+    // Where the command itself takes no time there is none to save.
+    if let (Some(own), Some(second)) = (own, median(&times.second))
+        && second > own * ALIKE
+    {
+        let _infallible = writeln!(
+            shown,
+            "This agent starts in {}: the one-shot is as fast, or faster.",
+            seconds(own)
+        );
+    }
+    shown
 }
 
-fn times_of_own(rows: &[(&str, &Vec<f64>)]) -> Vec<f64> {
-    rows.first()
-        .map(|(_, own)| (*own).clone())
-        .unwrap_or_default()
-}
-
-fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>, dash: &str) -> Vec<Cell> {
-    let seconds = |ms: f64| match ms < 100.0 {
+fn seconds(ms: f64) -> String {
+    match ms < 100.0 {
         // Two digits would be none.
         true => format!("{ms:.1} ms"),
         false => format!("{:.2} s", ms / 1000.0),
-    };
+    }
+}
+
+fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>, dash: &str) -> Vec<Cell> {
     let least = times.iter().copied().fold(f64::INFINITY, f64::min);
     let most = times.iter().copied().fold(0.0, f64::max);
     let mut cells: Vec<Cell> = vec![
@@ -439,8 +445,26 @@ fn row(what: &str, times: &[f64], middle: f64, own: Option<f64>, dash: &str) -> 
         seconds(middle).into(),
         format!("{} {dash} {}", seconds(least), seconds(most)).into(),
     ];
-    cells.extend(own.map(|own| format!("{:.0} %", middle / own * 100.0).into()));
+    cells.push(
+        own.map_or_else(String::new, |own| beside(middle, own))
+            .into(),
+    );
     cells
+}
+
+/// One time beside that of the own command, in words.
+fn beside(ms: f64, own: f64) -> String {
+    let faster = own / ms;
+    if faster >= 9.95 {
+        format!("{faster:.0} times as fast")
+    } else if faster > ALIKE {
+        format!("{faster:.1} times as fast")
+    } else if ms <= own * ALIKE {
+        "as fast".to_owned()
+    } else {
+        // A factor of next to nothing frightens, and says nothing.
+        format!("{} more", seconds(ms - own))
+    }
 }
 
 fn median(times: &[f64]) -> Option<f64> {
@@ -464,18 +488,35 @@ mod tests {
         };
         let shown = shown(&times, &Style::PLAIN);
         let lines: Vec<&str> = shown.lines().collect();
+        assert!(lines[1].ends_with("1.00 s  0.90 s – 1.20 s"), "{shown}");
         assert!(
-            lines[1].contains("1.00 s  0.90 s – 1.20 s  100 %"),
+            lines[2].contains("0.45 s  0.40 s – 0.50 s  2.2 times as fast"),
             "{shown}"
         );
         assert!(
-            lines[2].contains("0.45 s  0.40 s – 0.50 s  45 %"),
+            lines[3].contains("0.10 s  0.10 s – 0.10 s  10 times as fast"),
             "{shown}"
         );
-        assert!(
-            lines[3].contains("0.10 s  0.10 s – 0.10 s  10 %"),
-            "{shown}"
-        );
+    }
+
+    #[test]
+    fn bench_says_that_trivial_commands_are_as_fast() {
+        let times = Times {
+            own: vec![2.0],
+            first: vec![18.3],
+            second: vec![2.1],
+        };
+        let told = shown(&times, &Style::PLAIN);
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(lines[2].ends_with("16.3 ms more"), "{told}");
+        assert!(lines[3].ends_with("as fast"), "{told}");
+        let slower = Times {
+            second: vec![9.0],
+            ..times
+        };
+        let told = shown(&slower, &Style::PLAIN);
+        let last = "This agent starts in 2.0 ms: the one-shot is as fast, or faster.\n";
+        assert!(told.ends_with(last), "{told}");
     }
 
     #[test]
@@ -534,7 +575,7 @@ mod tests {
         };
         let shown = shown(&times, &Style::PLAIN);
         assert_eq!(shown.lines().count(), 3, "{shown}");
-        assert!(!shown.contains('%') && !shown.contains("OWN"), "{shown}");
+        assert!(!shown.contains("fast") && !shown.contains("OWN"), "{shown}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::process::{Command, Stdio};
 
+use agentd_protocol::line::StatusAnswer;
 use agentd_protocol::request::Status;
 use agentd_protocol::{Line, RequestKind};
 use serde::Deserialize;
@@ -53,6 +54,12 @@ impl Unusable {
         )
     }
 
+    /// Before a daemon leaves for good.
+    pub(super) fn keeps_it_down(&self) -> String {
+        let (why, hint) = (&self.why, &self.hint);
+        format!("the next daemon does not start with this configuration: {why}; {hint}")
+    }
+
     pub(super) fn tell(&self) -> Exit {
         output::error(&self.error(), Some(&self.hint));
         Exit::Configuration
@@ -89,14 +96,24 @@ pub(super) fn of_program() -> Option<Unusable> {
 
 /// By the daemon that runs: its successor has the same variables.
 pub(super) async fn of_daemon(client: &mut Client) -> Option<Unusable> {
+    let answer = status(client).await?;
+    of_status(&answer)
+}
+
+/// The same, of what it said.
+pub(super) fn of_status(answer: &StatusAnswer) -> Option<Unusable> {
+    let refused = answer.daemon.config.as_ref()?.refused.as_deref()?;
+    Some(Unusable::of(refused))
+}
+
+/// How a daemon is that is about to be told something. One that doesn't say is told all the same.
+pub(super) async fn status(client: &mut Client) -> Option<Box<StatusAnswer>> {
     let fields = Status { workers: false };
     let asked = client.answer(RequestKind::Status, &fields).await;
-    // One that doesn't say isn't kept from leaving.
-    let Some(Line::Status(answer)) = asked.ok()?.line else {
-        return None;
-    };
-    let refused = answer.daemon.config?.refused?;
-    Some(Unusable::of(&refused))
+    match asked.ok()?.line {
+        Some(Line::Status(answer)) => Some(answer),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

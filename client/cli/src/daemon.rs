@@ -426,17 +426,30 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         },
     };
     let leaving = Leaving::of(&client, endpoint(socket));
+    // Beforehand: afterwards nobody would be there that works.
+    let before = config_check::status(&mut client).await;
+    if let Some(unusable) = before.as_deref().and_then(config_check::of_status) {
+        output::note(&unusable.keeps_it_down());
+    }
+    let deadline = args.deadline.unwrap_or(STOP_DEADLINE);
+    let waits_for = leaving::waits_for(before.as_deref(), deadline);
     match client.answer(RequestKind::DaemonStop, &stop).await {
         Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
         Ok(received) => return Ok(ask::unexpected(&received)),
         Err(error) if leaving.explains(&error) => return leaving.told_over(args.deadline).await,
         Err(error) => return Ok(ask::tell(&error)),
     }
-    if !leaves(client, args.deadline.unwrap_or(STOP_DEADLINE)).await {
-        return Ok(stays());
-    }
-    if !leaving.over(UP_WITHIN).await {
-        return Ok(leaving.stays());
+    let gone = async {
+        if !leaves(client, deadline).await {
+            return Err(stays());
+        }
+        match leaving.over(UP_WITHIN).await {
+            true => Ok(()),
+            false => Err(leaving.stays()),
+        }
+    };
+    if let Err(exit) = leaving::told_when_late(&waits_for, gone).await {
+        return Ok(exit);
     }
     output::out_line("the daemon has stopped")?;
     if !is_away && service::serves(&endpoint(socket).path) {

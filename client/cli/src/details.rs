@@ -154,19 +154,27 @@ impl Facts<'_> {
         }
     }
 
-    /// The first lines of a text.
-    fn beginning(&mut self, name: &str, text: &str) {
+    /// The first lines of a text, and the command that shows all where that isn't all.
+    fn beginning(&mut self, name: &str, text: &str, shows_all: &str) {
         let mut lines = text.trim().lines();
+        let mut is_cut = false;
         for (number, line) in lines.by_ref().take(LINES_OF_ANSWER).enumerate() {
             let name = if number == 0 { name } else { "" };
-            self.add(name, &render::preview_in(line, self.style));
+            let shown = render::preview_in(line, self.style);
+            let ellipsis = self.style.ellipsis();
+            is_cut |= shown.ends_with(ellipsis) && !line.trim_end().ends_with(ellipsis);
+            self.add(name, &shown);
         }
-        match lines.count() {
-            0 => {}
-            more => {
-                let more = output::counted(more as u64, "more line");
-                self.add("", &format!("{} ({more})", self.style.ellipsis()));
-            }
+        let more = lines.count();
+        let ellipsis = self.style.ellipsis();
+        if more > 0 {
+            let more = output::counted(more as u64, "more line");
+            self.add(
+                "",
+                &format!("{ellipsis} ({more}; `{shows_all}` shows all of it)"),
+            );
+        } else if is_cut {
+            self.add("", &format!("{ellipsis} (`{shows_all}` shows all of it)"));
         }
     }
 }
@@ -270,7 +278,7 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         shown.add("error", &wording::error(error));
     }
     if let Some(answer) = word("text").filter(|text| !text.trim().is_empty()) {
-        shown.beginning("answer", answer);
+        shown.beginning("answer", answer, &all);
     }
     shown.goes_on(facts);
     shown.text
@@ -328,7 +336,8 @@ pub(super) async fn session(client: &mut Client, name: &str, json: bool) -> io::
 
 fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> String {
     let (state, tone) = rows::session_state(row.state);
-    let name = style.paint(Tone::Head, &safe(&row.session));
+    let name = row.closed_as.as_ref().unwrap_or(&row.session);
+    let name = style.paint(Tone::Head, &safe(name));
     let state = style.paint(tone, state);
     let turns = output::counted(row.turns, "turn");
     let mut shown = Facts {
@@ -347,7 +356,7 @@ fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> Strin
             shown.add(name, text);
         }
     }
-    let session = &row.session;
+    let session = row.closed_as.as_ref().unwrap_or(&row.session);
     let next = match row.state {
         SessionPhase::Closed => format!("agentctl{there} history {session}"),
         SessionPhase::Idle
@@ -417,6 +426,28 @@ go on     agentctl retry j4
         assert!(shown(&lines).ends_with(rest), "{}", shown(&lines));
         assert!(!shown(&"line\n".repeat(40)).contains("shows all"));
         assert!(shown(&"ü".repeat(3000)).ends_with(rest));
+    }
+
+    #[test]
+    fn job_details_say_how_to_see_long_answers() {
+        let shown = |answer: &str| {
+            let mut facts = Facts {
+                text: String::new(),
+                style: &Style::PLAIN,
+            };
+            facts.beginning("answer", answer, "agentctl history --job j4 --full");
+            facts.text
+        };
+        let shows = "`agentctl history --job j4 --full` shows all of it)\n";
+        assert!(!shown("short").contains("shows all"));
+        assert!(!shown("it goes on …").contains("shows all"));
+        let lines = shown(&"line\n".repeat(8));
+        assert!(
+            lines.ends_with(&format!("(3 more lines; {shows}")),
+            "{lines}"
+        );
+        let long = shown(&"word ".repeat(200));
+        assert!(long.ends_with(&format!("({shows}")), "{long}");
     }
 
     #[test]

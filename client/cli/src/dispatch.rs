@@ -34,7 +34,7 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
             return Ok(Exit::Usage);
         }
     };
-    first_use::daemon(socket).await?;
+    first_use::daemon(socket, first_use::Notes::Told).await?;
     let mut client = ask::daemon(socket).await?;
     let mut rows: Vec<DispatchedRow> = Vec::new();
     let mut refused = None;

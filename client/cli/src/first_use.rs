@@ -36,8 +36,16 @@ struct ClientTable {
     start: Option<Start>,
 }
 
+/// Is what goes well told, too?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Notes {
+    Told,
+    /// As with `--quiet`: only what goes wrong is.
+    LeftOut,
+}
+
 /// Before a turn is sent: sees to a daemon, where that is wanted.
-pub(super) async fn daemon(socket: Option<&Path>) -> io::Result<()> {
+pub(super) async fn daemon(socket: Option<&Path>, notes: Notes) -> io::Result<()> {
     // Who names a place means what is there.
     if socket.is_some() || is_served() {
         return Ok(());
@@ -48,7 +56,7 @@ pub(super) async fn daemon(socket: Option<&Path>) -> io::Result<()> {
         Start::Ask => asked()?,
     };
     if wanted {
-        begin().await;
+        begin(notes).await;
     }
     Ok(())
 }
@@ -67,14 +75,16 @@ fn is_served() -> bool {
         || places::foreign_state(&environment).is_some()
 }
 
-async fn begin() {
+async fn begin(notes: Notes) {
     match daemon::detached(None).await {
         Ok(Up::Already(client)) => client.close().await,
         Ok(Up::Fresh(mut client)) => {
             let pid = client.hello.pid;
-            output::note(&format!(
-                "started agentd in the background (pid {pid}); `agentctl stop` stops it"
-            ));
+            if notes == Notes::Told {
+                output::note(&format!(
+                    "started agentd in the background (pid {pid}); `agentctl stop` stops it"
+                ));
+            }
             cut_off::tell(&mut client).await;
             client.close().await;
         }
@@ -149,12 +159,17 @@ fn keep(wanted: bool) {
     let word = if wanted { "always" } else { "never" };
     if !config::is_kept(&["config", "set", "client.start", word]) {
         output::note("the answer can't be kept, so this will be asked again");
-    } else if !wanted {
-        output::note(
-            "each turn runs by itself then; `agentctl start` starts a daemon, and \
-             `agentctl config set client.start ask` asks again",
-        );
+        return;
     }
+    let file = file().unwrap_or_default();
+    let kept = format!("`client.start = \"{word}\"` is in {} now", file.display());
+    output::note(&match wanted {
+        true => format!("{kept}; `agentctl config set client.start ask` asks again"),
+        false => format!(
+            "{kept}: each turn runs by itself; `agentctl start` starts a daemon, and `agentctl \
+             config set client.start ask` asks again"
+        ),
+    });
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ use agentd_client::client::{Client, START_IT};
 use agentd_client::jobs::JobPages;
 use agentd_terminal::style::Style;
 
+/// Jobs that a list shows when nobody says how many.
+const LIMIT: usize = 50;
+
 pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut client = ask::past(socket, args.past).await?;
     let exit = match args.job {
@@ -42,7 +45,7 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
         label: args.label,
         parent: args.parent,
         since: args.since.map(|since| since.as_secs_f64()),
-        limit: Some(args.limit),
+        limit: Some(args.limit.unwrap_or(LIMIT)),
         before: None,
     });
     let mut found = Vec::new();
@@ -62,10 +65,10 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
     } else {
         output::out(&rows::jobs(&found, value::now_ms(), &Style::of_stdout()))?;
     }
-    if pages.has_more() {
+    // Whoever said how many knows that there may be more.
+    if pages.has_more() && args.limit.is_none() {
         output::note(&format!(
-            "there are more than {}: see them with a larger `--limit`",
-            args.limit
+            "these are the newest {LIMIT}: see more with a larger `--limit`"
         ));
     }
     Ok(Exit::Done)

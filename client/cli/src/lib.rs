@@ -185,6 +185,9 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Agents(args) => block_on(agents::agents(args, socket)),
         Command::Bench(args) => block_on(bench::bench(args, socket)),
         Command::Provider(args) => Ok(built_in::run("provider", &args)),
+        Command::Models(args) if model_list::is_of_all(&args) => {
+            block_on(model_list::all(&args, socket))
+        }
         Command::Models(args) if model_list::is_meant(&args) => {
             block_on(model_list::list(&args, socket))
         }

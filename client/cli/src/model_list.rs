@@ -1,4 +1,4 @@
-//! `models list --agent`: which models an agent has, as it says itself.
+//! `models`, and `models list --agent`: which models agents have, as they say themselves.
 //!
 //! Owns when the list is meant rather than that of the built-in agent's own program. Must not know
 //! any agent.
@@ -10,12 +10,17 @@ use std::path::Path;
 use agentd_client::asked::RequestError;
 use agentd_client::fallback::Fallback;
 use agentd_client::models::{AgentModels, ModelPages};
+use agentd_client::wire::Nothing;
 use agentd_protocol::models::{ModelRow, Models};
-use agentd_terminal::style::Style;
+use agentd_protocol::rows::AgentRow;
+use agentd_protocol::{Line, RequestKind};
+use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
 use clap::Parser;
+use serde_json::json;
 
 use super::args::PassedArgs;
+use super::busy::Busy;
 use super::exit::Exit;
 use super::output::safe;
 use super::{ask, output};
@@ -61,6 +66,71 @@ pub(super) fn is_meant(args: &PassedArgs) -> bool {
     first == "list" && rest.iter().any(is_own)
 }
 
+/// Are the models of all agents meant? Nothing else is asked for then.
+pub(super) fn is_of_all(args: &PassedArgs) -> bool {
+    args.words
+        .iter()
+        .all(|word| word == "--json" || word == "-j")
+}
+
+/// Shows those of each agent that can be used, one agent after the other.
+pub(super) async fn all(args: &PassedArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let is_json = !args.words.is_empty();
+    let mut client = ask::connected(socket, Fallback::Allowed, START_IT).await?;
+    let received = client.answer(RequestKind::Agents, &Nothing {}).await;
+    let received = received.map_err(|error| ask::tell(&error))?;
+    let Some(Line::Agents { agents, .. }) = &received.line else {
+        return Ok(ask::unexpected(&received));
+    };
+    let usable: Vec<&AgentRow> = agents.iter().filter(|agent| agent.usable).collect();
+    let mut busy = Busy::begin();
+    let style = Style::of_stdout();
+    let (mut shown_any, mut notes) = (false, Vec::new());
+    for agent in &usable {
+        let asked = Models {
+            agent: Some(agent.name.clone()),
+            ..Models::default()
+        };
+        let what = format!("asking {} for its models", safe(&agent.name));
+        let of_agent = match busy.during(&what, client.models(asked)).await {
+            Ok(of_agent) => of_agent,
+            // The others have theirs all the same.
+            Err(error @ RequestError::Refused(_)) => {
+                notes.push(format!("{}: {error}", agent.name));
+                continue;
+            }
+            Err(error) => {
+                drop(busy);
+                return Ok(ask::tell(&error));
+            }
+        };
+        let note = of_agent.note.map(|note| format!("{}: {note}", agent.name));
+        notes.extend(note);
+        if is_json {
+            let line = json!({"agent": agent.name, "models": of_agent.models});
+            output::out_json(&line.to_string())?;
+        } else if !of_agent.models.is_empty() {
+            let rows: Vec<&ModelRow> = of_agent.models.iter().collect();
+            let name = style.paint(Tone::Head, &safe(&agent.name));
+            let gap = if shown_any { "\n" } else { "" };
+            output::out(&format!("{gap}{name}\n{}", shown(&rows, &style)))?;
+            shown_any = true;
+        }
+    }
+    drop(busy);
+    client.close().await;
+    if usable.is_empty() {
+        output::note("no agent can be used: `agentctl agents --all` says why");
+    }
+    for note in notes {
+        output::note(&safe(&note));
+    }
+    if !is_json && output::err_is_terminal() {
+        output::note("`agentctl models --help` says what can be changed");
+    }
+    Ok(Exit::Done)
+}
+
 /// Shows it.
 pub(super) async fn list(args: &PassedArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let args = match ListArgs::try_parse_from(&args.words) {
@@ -102,7 +172,7 @@ pub(super) async fn list(args: &PassedArgs, socket: Option<&Path>) -> io::Result
 
 fn refused(error: &RequestError, json: bool) -> io::Result<Exit> {
     if let (RequestError::Refused(line), true) = (error, json) {
-        let line = agentd_protocol::Line::Error(line.clone());
+        let line = Line::Error(line.clone());
         output::out_json(line.body().as_json())?;
     }
     Ok(ask::tell(error))

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::args::{AgentArgs, HowArgs, ModeArg, SendArgs, ShownArgs};
 use super::exit::Exit;
+use super::first_use::Notes;
 use super::outcome::{self, Again};
 use super::prompt::prompt_of;
 use super::terminal::Asker;
@@ -49,6 +50,10 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
         // What goes on when we leave is the daemon's.
         fallback: fallback(args.turn.no_fallback || args.wait.is_some()),
         go_on: args.go_on,
+        notes: match args.shown.quiet {
+            true => Notes::LeftOut,
+            false => Notes::Told,
+        },
         wait: args.wait.map(Duration::from_secs_f64),
     };
     turn.shown(send, &args.shown).await
@@ -64,6 +69,7 @@ pub(super) async fn agent(args: AgentArgs, socket: Option<&Path>) -> io::Result<
         socket,
         fallback: fallback(args.turn.no_fallback),
         go_on: false,
+        notes: Notes::Told,
         wait: None,
     };
     if args.json {
@@ -86,6 +92,8 @@ pub(super) struct OwnTurn<'a> {
     pub(super) fallback: Fallback,
     /// Is it the next one of the last session?
     pub(super) go_on: bool,
+    /// What is told beside it.
+    pub(super) notes: Notes,
     /// It is waited for so long at most.
     pub(super) wait: Option<Duration>,
 }
@@ -113,7 +121,7 @@ impl OwnTurn<'_> {
         mut asker: Option<Asker>,
         view: impl Fn(&Send) -> V,
     ) -> io::Result<Exit> {
-        first_use::daemon(self.socket).await?;
+        first_use::daemon(self.socket, self.notes).await?;
         let until = self.wait.map(|wait| Instant::now() + wait);
         let asks = asker.is_some();
         let outcome = loop {
@@ -134,8 +142,10 @@ impl OwnTurn<'_> {
             };
             let outcome = match connected {
                 Ok(mut client) => {
-                    tell_older_config(&mut client).await;
-                    tell_begins_anew(&mut client, &send).await;
+                    if self.notes == Notes::Told {
+                        tell_older_config(&mut client).await;
+                        tell_begins_anew(&mut client, &send).await;
+                    }
                     if self.go_on
                         && let Err(exit) = name_last(&mut client, &mut send).await
                     {
@@ -181,23 +191,27 @@ async fn tell_begins_anew(client: &mut Client, send: &Send) {
     if let Ok(Some(one)) = known
         && one.state == SessionPhase::Closed
     {
+        let past = one.closed_as.as_deref().unwrap_or(name);
         output::note(&format!(
-            "the session `{}` was closed and begins anew: `agentctl sessions search WORDS` finds its \
-             earlier turns, `agentctl jobs JOB` shows one",
-            output::safe(name)
+            "the session `{}` was closed and begins anew: `agentctl history {}` reads its earlier \
+             turns",
+            output::safe(name),
+            output::safe(past)
         ));
     }
 }
 
-/// Who has changed the configuration since the daemon started, and sees nothing of it, is told why.
+/// Who has changed the configuration since the daemon started, and sees nothing of it, is told why:
+/// in a script's log, too, where it is found when the turn went to the wrong model.
 async fn tell_older_config(client: &mut Client) {
     let Server::Daemon(endpoint) = client.server() else {
         return;
     };
     let written = || fs::metadata(first_use::file()?).ok()?.modified().ok();
     // Where nothing was written the daemon need not be asked.
-    if !output::err_is_terminal() || written() <= endpoint.held_since() {
-        return;
+    match (written(), endpoint.held_since()) {
+        (Some(written), Some(since)) if written > since => {}
+        _ => return,
     }
     if let Some(unusable) = config_check::of_daemon(client).await {
         output::note(&unusable.not_in_force());

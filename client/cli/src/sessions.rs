@@ -19,7 +19,7 @@ use super::args::{
 };
 use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, compose, details, outcome, output, rows, terminal, value};
+use super::{ask, bench, compose, details, outcome, output, rows, terminal, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::{FoundPages, Model, SessionPages};
@@ -27,6 +27,8 @@ use agentd_terminal::style::Style;
 
 /// Sessions that a list shows when nobody says how many.
 const LIMIT: usize = 50;
+/// Turns that a search shows when nobody says how many.
+const FOUND: usize = 20;
 /// Sessions that a question names: more would hide it.
 const NAMED: usize = 5;
 
@@ -143,6 +145,10 @@ async fn listed(
 }
 
 fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<Exit> {
+    // What a bench ran is nothing that anybody said, once it is over.
+    if !args.json {
+        found.retain(|row| row.state != SessionPhase::Closed || !bench::is_of_bench(&row.session));
+    }
     // In the same second the one that was made last was used last, mostly.
     found.reverse();
     found.sort_by_cached_key(|row| std::cmp::Reverse(unix_ms(&row.last_active_at)));
@@ -167,6 +173,9 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
             false => "no sessions",
         })?;
     } else {
+        if args.closed && output::err_is_terminal() {
+            output::note("`agentctl history NAME#NUMBER` reads one of them");
+        }
         let style = Style::of_stdout();
         output::out(&rows::sessions(&found, value::now_ms(), &style))?;
     }
@@ -183,7 +192,7 @@ async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
     let mut pages = FoundPages::new(SessionSearch {
         words: args.words,
         session: args.session,
-        limit: Some(args.limit),
+        limit: Some(args.limit.unwrap_or(FOUND)),
         before: None,
     });
     let mut found = Vec::new();
@@ -210,10 +219,10 @@ async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
     }
     let style = Style::of_stdout();
     output::out(&rows::found(&found, value::now_ms(), &style))?;
-    if pages.has_more() {
-        let limit = args.limit;
+    // Whoever said how many knows that there may be more.
+    if pages.has_more() && args.limit.is_none() {
         output::note(&format!(
-            "there may be more than {limit}: see them with a larger `--limit`"
+            "these are the newest {FOUND}, there may be more: a larger `--limit` shows them"
         ));
     }
     Ok(Exit::Done)

@@ -12,7 +12,7 @@ use super::args::{UsageArgs, UsageBy};
 use super::exit::Exit;
 use super::output::safe;
 use super::value::took;
-use super::{ask, output};
+use super::{ask, bench, output};
 use agentd_client::usage::{By, NamedSum, Sum};
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table, wrapped};
@@ -33,7 +33,12 @@ pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<
     } else if args.csv {
         output::out(&as_csv(&by, args.by)?)?;
     } else {
+        let all = by.len();
+        let by = without_benches(by, args.by);
         output::out(&as_text(&total, &by, args.by, &Style::of_stdout()))?;
+        if by.len() < all {
+            output::note("turns of `agentctl bench` count in the total, and are not in the list");
+        }
     }
     Ok(Exit::Done)
 }
@@ -65,6 +70,14 @@ fn in_order(by: Vec<NamedSum>, how: UsageBy) -> Sums {
         sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.turns));
     }
     sums
+}
+
+/// Each bench has sessions of its own, which say nothing to anybody.
+fn without_benches(mut by: Sums, how: UsageBy) -> Sums {
+    if how == UsageBy::Session {
+        by.retain(|(name, _)| name.as_deref().is_none_or(|name| !bench::is_of_bench(name)));
+    }
+    by
 }
 
 fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {

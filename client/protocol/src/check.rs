@@ -28,6 +28,24 @@ pub fn check_session(name: &str) -> Result<(), Rejected> {
     }
 }
 
+/// The name of a session whose past is read: as ever, or of one that was closed, with its number, as
+/// `main#12`.
+///
+/// # Errors
+/// [`Rejected`] says what is wrong with it.
+pub(crate) fn check_session_read(name: &str) -> Result<(), Rejected> {
+    match name.split_once('#') {
+        Some((closed, number))
+            if number.len() < 20
+                && !number.is_empty()
+                && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            check_session(closed)
+        }
+        Some(_) | None => check_session(name),
+    }
+}
+
 /// An RFC 3339 time as milliseconds since 1970.
 #[must_use]
 pub fn unix_ms(time: &str) -> Option<i64> {

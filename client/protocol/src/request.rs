@@ -234,6 +234,7 @@ pub fn hashed(send: &Send) -> String {
 mod beginning;
 mod choices;
 mod control;
+mod copies;
 mod decode;
 mod send_check;
 #[cfg(test)]

@@ -172,6 +172,9 @@ pub struct SessionRow {
     /// Seconds since then, as far as the daemon saw them pass, whatever its clock was set to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u64>,
+    /// Of one that was closed, the name by which its past is read when another one has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_as: Option<String>,
 }
 
 /// One turn in which something was found.

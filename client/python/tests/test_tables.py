@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import typing
 import unittest
@@ -18,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 import agentd
-from agentd import AgentdError, Result, errors
+from agentd import AgentdError, Result, _endpoint, errors
 from agentd._endpoint import MAX_SOCKET_PATH, Endpoint, NotConnected, Places
 from agentd._fallback import decide
 from agentd._version import VERSION
@@ -40,6 +41,27 @@ class Tables(unittest.TestCase):
             self.assertEqual(
                 (found.choice, found.reason), (row["decision"], row.get("reason")), row
             )
+
+    def test_a_lock_on_a_silent_disk_is_waited_for_once(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            lock = Path(place) / "daemon.lock"
+            # Who opens it waits for whoever writes into it.
+            os.mkfifo(lock)
+            opens = threading.Timer(5, lock.write_text, ["{}"])
+            opens.daemon = True
+            opens.start()
+            begun = time.monotonic()
+            endpoint = Endpoint(str(Path(place) / "none.sock"), str(lock))
+            self.assertEqual([endpoint.lock() for _ in range(100)], ["free"] * 100)
+            self.assertLess(time.monotonic() - begun, 2)
+            opens.cancel()
+            lock.write_text("{}")
+            # It answers again, so it is asked again.
+            deadline = time.monotonic() + 5
+            while _endpoint._reads_that_hang:
+                endpoint.lock()
+                self.assertLess(time.monotonic(), deadline, "the read has ended")
+                lock.unlink(missing_ok=True)
 
     def test_paths_are_found_as_everywhere(self) -> None:
         for row in json.loads((FIXTURES / "paths.json").read_text()):

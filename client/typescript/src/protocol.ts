@@ -1407,7 +1407,7 @@ export interface SessionHistoryLine {
 /** `session.history`: what was said, oldest first; or one message from some byte on. */
 export interface SessionHistoryRequest {
   type: "session.history";
-  /** Which. */
+  /** Which; of one that was closed its `closed_as`, too. */
   session: string;
   /** One turn. */
   job?: string | null;
@@ -1446,7 +1446,7 @@ export interface SessionListLine {
 /** `session.list`: in the order they were made. */
 export interface SessionListRequest {
   type: "session.list";
-  /** Only this one, also when it was closed, while no other has its name. */
+  /** Only this one, also when it was closed, while no other has its name, or by its `closed_as`. */
   session?: string | null;
   /** Of one agent. */
   agent?: string | null;
@@ -1565,6 +1565,8 @@ export interface SessionRow {
   last_active_at: string;
   /** Seconds since then, as far as the daemon saw them pass, whatever its clock was set to. */
   idle_s?: number;
+  /** Of one that was closed, the name by which its past is read when another one has its own. */
+  closed_as?: string;
 }
 
 export interface SessionSearchLine {

@@ -4,6 +4,23 @@
 
 use crate::agent::{Agent, Found};
 
+/// Among whom somebody chooses where several are [`ready`]: those, and then the others that would
+/// answer as things are, the built-in agent, too.
+#[must_use]
+pub fn choices<'a>(able: &[&'a Agent]) -> Vec<&'a Agent> {
+    let mut all = ready(able);
+    let rest = able
+        .iter()
+        .copied()
+        .filter(|agent| agent.logged_in != Some(false));
+    for agent in rest {
+        if !all.iter().any(|chosen| chosen.name == agent.name) {
+            all.push(agent);
+        }
+    }
+    all
+}
+
 /// Who of these answers a send that names nobody: what the user installed goes before the built-in
 /// agent, which is always there; but nobody is logged out while another is ready.
 #[must_use]

@@ -130,9 +130,10 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
     }
     if done != "default"
         && !json
-        && let Some(answers) = answers.filter(|now| before.is_some_and(|before| before != *now))
+        && let (Some(before), Some(answers)) = (before, answers)
+        && before != answers
     {
-        tell(&changed_to(&answers));
+        tell(&changed_to(&before, &answers));
     }
     // It is done, whoever reads it.
     let _closed = writeln!(std::io::stdout(), "{said}");
@@ -156,11 +157,15 @@ fn add_answers(told: &mut serde_json::Value, answers: Option<&PlainSend>) {
 }
 
 /// What a change of the agents means for who names none.
-fn changed_to(answers: &PlainSend) -> String {
+fn changed_to(before: &PlainSend, answers: &PlainSend) -> String {
     match answers {
-        PlainSend::Configured(name) | PlainSend::Only(name) => {
-            format!("`send` without `--agent` goes to `{name}` now")
-        }
+        PlainSend::Configured(name) | PlainSend::Only(name) => match before.answerer() {
+            Some(before) if before != name => format!(
+                "`send` without `--agent` goes to `{name}` now, and no more to `{before}`; \
+                 `agentctl agents default NAME` says who answers, whatever is added"
+            ),
+            Some(_) | None => format!("`send` without `--agent` goes to `{name}` now"),
+        },
         PlainSend::Several(names) => format!(
             "`send` without `--agent` goes to nobody now, as several could answer: {}; `agentctl \
              agents default NAME` chooses one",

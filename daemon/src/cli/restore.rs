@@ -40,10 +40,12 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
         jobs,
         held,
         interrupted,
+        remembered,
     } = restored;
     if as_json {
         let aside = aside.as_ref().map(|aside| aside.to_string_lossy());
-        let line = json!({"jobs": jobs, "held": held, "interrupted": interrupted, "aside": aside});
+        let line = json!({"jobs": jobs, "held": held, "interrupted": interrupted, "aside": aside,
+            "timmy_sessions": remembered.as_ref().ok(), "timmy_error": remembered.as_ref().err()});
         return writeln!(out, "{line}");
     }
     let plural = if *jobs == 1 { "" } else { "s" };
@@ -55,6 +57,16 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
              interrupted: whether they have run since isn't known; `agentctl sessions resume NAME` \
              lets a session go on"
         )?;
+    }
+    match remembered {
+        Ok(0) => {}
+        Ok(1) => writeln!(out, "timmy remembers 1 session again")?,
+        Ok(count) => writeln!(out, "timmy remembers {count} sessions again")?,
+        Err(why) => writeln!(
+            out,
+            "timmy does not remember its sessions: {why}; hint: move that file away and restore \
+             again"
+        )?,
     }
     match aside {
         Some(aside) => writeln!(out, "what was there before is in `{}`", aside.display()),

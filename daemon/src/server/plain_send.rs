@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use agentd_core::agent::Agent;
-use agentd_core::answerers::ready;
+use agentd_core::answerers::{choices, ready};
 
 use super::runtime;
 use crate::config::Config;
@@ -39,7 +39,10 @@ impl PlainSend {
         match ready(&usable).as_slice() {
             [] => Self::Nobody,
             [one] => Self::Only(one.name.clone()),
-            several => Self::Several(several.iter().map(|agent| agent.name.clone()).collect()),
+            _several => {
+                let several = choices(&usable);
+                Self::Several(several.iter().map(|agent| agent.name.clone()).collect())
+            }
         }
     }
 

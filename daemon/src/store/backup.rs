@@ -19,6 +19,7 @@ use rusqlite::{Connection, InterruptHandle, OpenFlags};
 
 use super::Answer;
 use super::backup_plan::Planned;
+use super::memory;
 use super::schema::{beside, remove, reopen_to_read};
 
 /// A copy that is told to stop does, if its disk answers.
@@ -249,7 +250,7 @@ fn copy(
         _other => NoCopy::Work(format!("can't make `{shown}`: {error}")),
     })?;
     let partial = beside(&path, ".partial");
-    let made = write_copy(conn, &partial).and_then(|bytes| {
+    let made = write_copy(conn, store, to, &partial).and_then(|bytes| {
         fs::rename(&partial, &path).map_err(|error| error.to_string())?;
         // Until its directory is synced, the name may lead to the empty file again after a power
         // cut.
@@ -276,13 +277,30 @@ fn copy(
     }
 }
 
-fn write_copy(conn: &Connection, partial: &Path) -> Result<u64, String> {
+fn write_copy(conn: &Connection, store: &Path, to: &To, partial: &Path) -> Result<u64, String> {
     write_same(conn, partial)?;
     another_history(partial).map_err(|error| error.to_string())?;
+    // After the store: a session that timmy knows a turn more of can go on, one that it doesn't
+    // know can't.
+    match remember(store, partial) {
+        Ok(()) => {}
+        Err(error) if matches!(to, To::File(_)) => {
+            return Err(format!("timmy's sessions can't be copied: {error}"));
+        }
+        // Nobody is there to mend it: jobs without what timmy remembers are better than nothing.
+        Err(error) => tracing::error!(%error, "a planned backup is made without timmy's sessions"),
+    }
     sync(partial)
         .and_then(|()| fs::metadata(partial))
         .map(|copy| copy.len())
         .map_err(|error| error.to_string())
+}
+
+/// Adds what timmy remembers.
+fn remember(store: &Path, partial: &Path) -> rusqlite::Result<()> {
+    let copy = open_copy(partial)?;
+    memory::add(store, &copy)?;
+    copy.close().map_err(|(_, error)| error)
 }
 
 /// A copy that cursors into the store are right for.
@@ -299,17 +317,20 @@ pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String
 
 /// Cursors into the store don't count in a store that goes on from the copy.
 pub(super) fn another_history(copy: &Path) -> rusqlite::Result<()> {
-    let copy = Connection::open_with_flags(
-        copy,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
-    // Else a log is made beside the copy, which whoever moves the file would leave behind.
-    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    let copy = open_copy(copy)?;
     copy.execute(
         "UPDATE meta SET value = lower(hex(randomblob(8))) WHERE key = 'epoch'",
         [],
     )?;
     copy.close().map_err(|(_, error)| error)
+}
+
+fn open_copy(copy: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let copy = Connection::open_with_flags(copy, flags)?;
+    // Else a log is made beside the copy, which whoever moves the file would leave behind.
+    copy.pragma_update(None, "journal_mode", "DELETE")?;
+    Ok(copy)
 }
 
 fn private(path: &Path) -> std::io::Result<()> {

@@ -126,6 +126,7 @@ fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::Ses
         true => rows::SessionPhase::Closed,
         false => rows::SessionPhase::Idle,
     };
+    let closed_as = (state == rows::SessionPhase::Closed).then(|| name.clone());
     Ok(rows::SessionRow {
         session: shown(name),
         agent: row.get(2)?,
@@ -141,6 +142,7 @@ fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::Ses
         created_at: rfc3339(created),
         last_active_at: rfc3339(last.map_or(created, |last| last.max(created))),
         idle_s: None,
+        closed_as,
     })
 }
 

@@ -25,6 +25,7 @@ mod log;
 mod loss;
 mod losses;
 mod mark;
+mod memory;
 mod migrations;
 mod prune;
 mod queue;

@@ -12,7 +12,7 @@ use agentd_core::limits::ATTEMPTS;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use super::schema::{self, APPLICATION, FILE, beside};
-use super::{backup, loss, losses, mark, migrations};
+use super::{backup, loss, losses, mark, memory, migrations};
 
 /// Says in the name of a file what it is: a store in whose place a backup was put.
 pub(super) const REPLACED: &str = "replaced";
@@ -28,6 +28,8 @@ pub struct Restored {
     pub held: u64,
     /// Those that were running, and will be interrupted.
     pub interrupted: u64,
+    /// Sessions that timmy remembers again, or why it doesn't.
+    pub remembered: Result<u64, String>,
 }
 
 /// Puts a copy of the backup at `from` in the place of the store in `dir`. Nobody may use either
@@ -73,7 +75,13 @@ pub fn restore(dir: &Path, from: &Path) -> Result<Restored, String> {
         ),
         None => format!("the copy can't be put there: {error}"),
     })?;
-    Ok(Restored { aside, ..restored })
+    // Last, and without a say in it: a store without what its agent remembers is better than none.
+    let remembered = memory::put_back(&path, from);
+    Ok(Restored {
+        aside,
+        remembered,
+        ..restored
+    })
 }
 
 /// Opens a backup that is whole and ours.
@@ -109,6 +117,7 @@ fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
     backup::another_history(copy)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(copy, flags)?;
+    memory::take_out(&conn)?;
     let change = conn.transaction()?;
     let interrupted = change.execute(
         // It was tried as often as anything is: what interrupted it doesn't run again.
@@ -139,6 +148,7 @@ fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
         jobs: super::columns::nat(jobs),
         held: u64::try_from(held).unwrap_or(u64::MAX),
         interrupted: u64::try_from(interrupted).unwrap_or(u64::MAX),
+        remembered: Ok(0),
     };
     Ok((epoch, restored))
 }

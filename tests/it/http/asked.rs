@@ -58,7 +58,7 @@ fn http_names_the_agents_that_could_answer() {
         (422, "ambiguous")
     );
     let problem = refused.json();
-    assert_eq!(problem["choices"], json!(["one", "two"]));
+    assert_eq!(problem["choices"], json!(["one", "two", "timmy"]));
     let hint = problem["hint"].as_str().unwrap();
     assert!(
         hint.contains("`agent`") && !hint.contains("agentctl"),

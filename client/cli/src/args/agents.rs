@@ -65,7 +65,8 @@ Examples:
   agentctl agents default claude
   agentctl agents default --clear
 
-Without a default, a send names its agent, or the only usable one answers.")]
+Without a default, a send names its agent, or the only usable one answers; timmy, the built-in one,
+only where no other can.")]
     Default(DefaultAgentArgs),
 }
 

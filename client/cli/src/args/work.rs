@@ -93,9 +93,9 @@ pub struct JobsArgs {
     /// Only those no older than this: 90s, 2h, 7d, today, yesterday
     #[arg(long, value_name = "SPAN", value_parser = value::since)]
     pub since: Option<Duration>,
-    /// At most so many, the newest ones
-    #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 50, value_parser = value::count)]
-    pub limit: usize,
+    /// At most so many, the newest ones; 50 when not given
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = value::count)]
+    pub limit: Option<usize>,
     /// Print the protocol's own lines, one for each page; of one job an object
     #[arg(long, short)]
     pub json: bool,
@@ -186,14 +186,24 @@ pub enum SessionsCommand {
     /// List them, as without a command
     #[command(
         alias = "ls",
-        after_help = "Examples:\n  agentctl sessions list --closed"
+        after_help = "\
+Examples:
+  agentctl sessions list --closed
+  agentctl history main#12
+
+A closed session is listed with its number, as main#12: by that it is read, whoever has its name now."
     )]
     List(ListSessionsArgs),
     /// Make a session without a turn
     #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
     New(NewSessionArgs),
     /// All about one session
-    #[command(after_help = "Examples:\n  agentctl sessions show main")]
+    #[command(after_help = "\
+Examples:
+  agentctl sessions show main
+  agentctl sessions show main#12
+
+The second is one that was closed, as `agentctl sessions list --closed` names it.")]
     Show(ShowSessionArgs),
     /// Look for words in prompts and answers, newest first
     #[command(after_help = "\
@@ -317,9 +327,9 @@ pub struct SearchArgs {
     /// Only in this session
     #[arg(long, value_name = "NAME")]
     pub session: Option<String>,
-    /// At most so many turns, the newest ones
-    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = value::count)]
-    pub limit: usize,
+    /// At most so many turns, the newest ones; 20 when not given
+    #[arg(long, short = 'n', value_name = "COUNT", value_parser = value::count)]
+    pub limit: Option<usize>,
     /// Print the protocol's own lines, one for each page
     #[arg(long)]
     pub json: bool,

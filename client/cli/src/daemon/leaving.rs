@@ -3,10 +3,12 @@
 //! Owns how long that is waited for, and what is said when it takes longer. Must not know what is
 //! started then.
 
+use std::future::Future;
 use std::io;
 use std::time::{Duration, Instant};
 
 use agentd_protocol::Code;
+use agentd_protocol::line::{DaemonState, StatusAnswer};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -21,6 +23,10 @@ use agentd_client::fallback::{Fact, Lock};
 
 /// What running turns get when nothing is said.
 pub(super) const STOP_DEADLINE: f64 = 10.0;
+/// Mostly it is gone by then; whoever waits longer wants to know what for.
+const SAYS_SO_AFTER: Duration = Duration::from_secs(2);
+/// As long as the daemon tries to write its last lines, in seconds.
+const LAST_WRITES: f64 = 5.0;
 /// A margin for the daemon to leave.
 const LEAVE_MARGIN: f64 = 15.0;
 
@@ -153,4 +159,35 @@ pub(super) async fn without_socket(endpoint: &LocalEndpoint) -> Option<Leaving> 
 /// How long one that has so much time is waited for.
 pub(super) fn patience(deadline: f64) -> Duration {
     Duration::try_from_secs_f64(deadline + LEAVE_MARGIN).unwrap_or(Duration::MAX)
+}
+
+/// What a daemon may wait for before it leaves, from how it was just before.
+pub(super) fn waits_for(before: Option<&StatusAnswer>, deadline: f64) -> String {
+    match before {
+        // What ends can't be written, so it never is over by itself.
+        Some(answer) if answer.state == DaemonState::Degraded => {
+            let why = output::safe(&answer.details).into_owned();
+            format!(
+                "what it can't write keeps it up to {} s: {why}",
+                deadline + LAST_WRITES
+            )
+        }
+        Some(answer) if answer.rpc.in_flight > 0 => {
+            let turns = output::counted(answer.rpc.in_flight, "running turn");
+            format!("{turns} may take {deadline} s to end; `--deadline 0` gives them none")
+        }
+        Some(_) | None => "it waits for a disk, or for what it started to end".to_owned(),
+    }
+}
+
+/// Waits for its end; says what for when that takes longer than anybody expects.
+pub(super) async fn told_when_late<T>(waits_for: &str, end: impl Future<Output = T>) -> T {
+    tokio::pin!(end);
+    match tokio::time::timeout(SAYS_SO_AFTER, &mut end).await {
+        Ok(ended) => ended,
+        Err(_late) => {
+            output::note(&format!("the daemon is still stopping: {waits_for}"));
+            end.await
+        }
+    }
 }

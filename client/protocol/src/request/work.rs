@@ -7,11 +7,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::check::{check_limit, check_path, check_seconds, check_session, check_words};
+use crate::check::{check_limit, check_seconds, check_session, check_session_read, check_words};
 use crate::envelope::{Checked, Ignored, Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::{MAX_DISPATCH, MAX_TEXT, MAX_TITLE};
 use crate::request::Send;
+pub use crate::request::copies::{Backup, Export};
 pub use crate::rows::JobPhase;
 use crate::sums::By;
 
@@ -88,7 +89,7 @@ pub struct Jobs {
 
 impl Checked for Jobs {
     fn check(&self) -> Result<(), Rejected> {
-        self.session.as_deref().map_or(Ok(()), check_session)?;
+        self.session.as_deref().map_or(Ok(()), check_session_read)?;
         check_seconds("since", self.since)?;
         check_limit(self.limit)
     }
@@ -331,7 +332,7 @@ impl Checked for SetModel {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionList {
-    /// Only this one, also when it was closed, while no other has its name.
+    /// Only this one, also when it was closed, while no other has its name, or by its `closed_as`.
     pub session: Option<String>,
     /// Of one agent.
     pub agent: Option<String>,
@@ -353,7 +354,7 @@ pub struct SessionList {
 
 impl Checked for SessionList {
     fn check(&self) -> Result<(), Rejected> {
-        self.session.as_deref().map_or(Ok(()), check_session)?;
+        self.session.as_deref().map_or(Ok(()), check_session_read)?;
         check_seconds("idle_for", self.idle_for)?;
         check_limit(self.limit)?;
         if self.closed && (self.session.is_some() || self.idle_for.is_some()) {
@@ -538,7 +539,7 @@ impl Checked for SessionSearch {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionHistory {
-    /// Which.
+    /// Which; of one that was closed its `closed_as`, too.
     pub session: String,
     /// One turn.
     pub job: Option<JobId>,
@@ -555,55 +556,11 @@ pub struct SessionHistory {
 
 impl Checked for SessionHistory {
     fn check(&self) -> Result<(), Rejected> {
-        check_session(&self.session)?;
+        check_session_read(&self.session)?;
         check_limit(self.limit)?;
         if self.message.is_some() && self.job.is_none() {
             return Err(invalid("`message` is given without `job`"));
         }
         Ok(())
     }
-}
-
-/// `backup`: a copy of the store that is whole by itself.
-#[skip_serializing_none]
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Backup {
-    /// Absolute, not there yet; a name with the time in the state directory when absent. With `every`
-    /// a directory, in which each copy has a name with its time.
-    pub path: Option<String>,
-    /// From now on such a copy is made by itself so often, in seconds; 0 ends that.
-    pub every: Option<u64>,
-    /// So many of those copies are kept; [`Self::KEPT`] when absent.
-    pub keep: Option<u32>,
-}
-
-impl Backup {
-    /// Copies that are kept when nobody says how many.
-    pub const KEPT: u32 = 7;
-    /// The shortest `every`, in seconds: whether one is due is looked at each ten minutes.
-    pub const MOST_OFTEN: u64 = 3600;
-}
-
-impl Checked for Backup {
-    fn check(&self) -> Result<(), Rejected> {
-        match (self.every, self.keep) {
-            (Some(every), _) if every > 0 && every < Self::MOST_OFTEN => Err(invalid(format!(
-                "`every` is {every} s, expected 0 or at least {} s",
-                Self::MOST_OFTEN
-            ))),
-            (_, Some(0)) => Err(invalid("`keep` is 0, expected at least 1")),
-            (None, Some(_)) => Err(invalid("`keep` is given without `every`")),
-            _ => check_path("path", self.path.as_deref()),
-        }
-    }
-}
-
-/// `export`: everything stored, in pages.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Export {
-    /// The `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
 }

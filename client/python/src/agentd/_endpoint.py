@@ -15,6 +15,7 @@ import socket
 import stat
 import struct
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ START = "start it: `agentd`, or `agentctl start`; for good with `agentctl servic
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 """Longest socket path in bytes: the kernel's ``sun_path`` without its closing zero."""
 _MAX_LOCK = 16 * 1024
+_READ_WITHIN = 0.3
+"""A disk that takes longer for the lock hangs, and who waits for that waits for ever."""
+_reads_that_hang: dict[str, threading.Thread] = {}
+"""Reads that have taken too long so far, one for each file: another one would hang as well."""
 
 
 @dataclass(frozen=True)
@@ -187,9 +192,31 @@ _STATES: dict[str, Lock] = {
 
 def _read_lock(path: str | None) -> tuple[str, str] | None:
     """The socket and the state that the lock names, where that is true: a living process holds it,
-    or one that is gone said that another follows, less than a minute ago."""
+    or one that is gone said that another follows, less than a minute ago. Nothing is known of one
+    whose disk hangs."""
     if path is None:
         return None
+    before = _reads_that_hang.get(path)
+    if before is not None and before.is_alive():
+        return None
+    found: list[tuple[str, str] | None] = []
+    reading = threading.Thread(
+        target=lambda: found.append(_read_lock_now(path)), name="agentd-lock", daemon=True
+    )
+    try:
+        reading.start()
+    except RuntimeError:
+        # No thread can be made, or the interpreter ends.
+        return _read_lock_now(path)
+    reading.join(_READ_WITHIN)
+    if reading.is_alive():
+        _reads_that_hang[path] = reading
+        return None
+    _reads_that_hang.pop(path, None)
+    return found[0] if found else None
+
+
+def _read_lock_now(path: str) -> tuple[str, str] | None:
     try:
         with open(path, "rb") as file:
             content = json.loads(file.read(_MAX_LOCK))

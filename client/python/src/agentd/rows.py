@@ -98,6 +98,8 @@ class SessionInfo(Row):
     last_active_at: datetime | None = None
     idle_s: int | None = None
     """Seconds since then, as far as the daemon saw them pass."""
+    closed_as: str | None = None
+    """Of one that was closed, the name by which its past is read when another has its own."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

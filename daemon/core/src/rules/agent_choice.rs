@@ -7,7 +7,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
 
 use crate::agent::{Agent, Providers, Sessions};
-use crate::answerers::ready;
+use crate::answerers::{choices, ready};
 use crate::attached::AttachmentSupport;
 use crate::ids::SessionId;
 use crate::pins;
@@ -35,7 +35,8 @@ impl State {
         match ready(&able).as_slice() {
             [] => Err(self.no_agent()),
             [one] => Ok(one.name.clone()),
-            several => {
+            _several => {
+                let several = choices(&able);
                 let names: Vec<&str> = several.iter().map(|agent| agent.name.as_str()).collect();
                 let error = format!(
                     "several agents could answer and none is the default: {}",

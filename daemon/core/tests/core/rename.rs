@@ -53,6 +53,7 @@ impl World {
             created_at: String::new(),
             last_active_at: String::new(),
             idle_s: None,
+            closed_as: None,
         });
         Loaded::SessionList {
             sessions: (1..).zip(rows).collect(),
