@@ -281,7 +281,7 @@ fn the_manifests_keep_the_layers_apart() {
         ),
         (
             "client/faces/Cargo.toml",
-            &["agentd-client", "agentd-protocol"],
+            &["agentd-base", "agentd-client", "agentd-protocol"],
         ),
         (
             "client/serve/Cargo.toml",
