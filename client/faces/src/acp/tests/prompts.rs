@@ -241,6 +241,12 @@ fn acp_question_of_the_wrong_answer_is_denied() {
         let nobody = json!({"question_id": "j1-q1", "cancel": true});
         assert_eq!(scene.asked("answer").fields, nobody);
     }
+    // One that was denied at once is shown to nobody.
+    let (mut scene, _, send) = running();
+    let mut denied = question("approval");
+    denied.as_object_mut().unwrap().remove("expires_at");
+    scene.line(&send, denied);
+    assert!(scene.said.is_empty() && scene.asked.is_empty());
     // What the client can't be asked holds nobody up.
     let (mut scene, _, send) = running();
     scene.line(&send, question("secret"));
