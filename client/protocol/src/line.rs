@@ -17,6 +17,7 @@ use crate::sums::{NamedSum, Sum};
 use crate::webhook::EndpointRow;
 pub use sandbox::{Reach, Sandbox};
 pub use session::{SessionChange, SessionChanged};
+pub use tool::{FileChange, ToolKind, ToolLocation};
 
 /// Most lines are shorter.
 const USUAL_LINE: usize = 256;
@@ -62,6 +63,10 @@ pub enum Line {
         name: String,
         input: Value,
         read_only: bool,
+        #[serde(default)]
+        kind: ToolKind,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        locations: Vec<ToolLocation>,
     },
     ToolUpdate {
         job: JobId,
@@ -77,6 +82,8 @@ pub enum Line {
         truncated: bool,
         duration_ms: u64,
         sandbox: Option<Sandbox>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        diff: Vec<FileChange>,
     },
     Question {
         job: JobId,
@@ -398,6 +405,12 @@ pub struct ToolTrace {
     pub duration_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<Sandbox>,
+    #[serde(default)]
+    pub kind: ToolKind,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<ToolLocation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diff: Vec<FileChange>,
 }
 
 /// What is known of a turn that began; part of both kinds of final line.
@@ -553,6 +566,7 @@ mod session;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tool;
 
 pub use crate::usage::{Cost, CostStatus, Usage};
 pub use body::{Body, Telling};

@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{dispatch, document, events, health, jobs, mcp, models, openai};
+use crate::{dispatch, document, events, health, jobs, mcp, models, openai, sessions};
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,8 @@ pub(crate) enum Operation {
     Abort,
     Answer,
     Model,
+    Title,
+    Fork,
     SessionModels,
     Agents,
     AgentModels,
@@ -35,7 +37,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Dispatch,
         Self::Jobs,
         Self::Job,
@@ -43,6 +45,8 @@ impl Operation {
         Self::Abort,
         Self::Answer,
         Self::Model,
+        Self::Title,
+        Self::Fork,
         Self::SessionModels,
         Self::Agents,
         Self::AgentModels,
@@ -61,6 +65,8 @@ impl Operation {
             Self::Abort => "/v1/jobs/{id}/abort",
             Self::Answer => "/v1/questions/{id}",
             Self::Model => "/v1/sessions/{id}/model",
+            Self::Title => "/v1/sessions/{id}/title",
+            Self::Fork => "/v1/sessions/{id}/fork",
             Self::SessionModels => "/v1/sessions/{id}/models",
             Self::Agents => "/v1/agents",
             Self::AgentModels => "/v1/agents/{id}/models",
@@ -73,7 +79,12 @@ impl Operation {
 
     pub(crate) const fn method(self) -> Method {
         match self {
-            Self::Dispatch | Self::Abort | Self::Answer | Self::Model => Method::POST,
+            Self::Dispatch
+            | Self::Abort
+            | Self::Answer
+            | Self::Model
+            | Self::Title
+            | Self::Fork => Method::POST,
             _ => Method::GET,
         }
     }
@@ -91,6 +102,8 @@ impl Operation {
             Self::Abort => on(method, jobs::abort),
             Self::Answer => on(method, jobs::answer),
             Self::Model => on(method, jobs::model),
+            Self::Title => on(method, sessions::title),
+            Self::Fork => on(method, sessions::fork),
             Self::SessionModels => on(method, models::of_session),
             Self::Agents => on(method, jobs::agents),
             Self::AgentModels => on(method, models::of_agent),

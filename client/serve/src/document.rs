@@ -16,6 +16,7 @@ use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, InForce, Model, 
 use crate::models::{Behind, ModelPage};
 use crate::openai;
 use crate::problem::Problem;
+use crate::sessions::{Fork, Forked, Title, Titled};
 
 /// What a reader of the document is told first.
 const ABOUT: &str = "Turns of AI agents, handed to agentd and collected from it. Every request but \
@@ -139,6 +140,14 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             "summary": "Another model for the turns of a session that are accepted from now on",
             "parameters": [id("^[^/]+$")], "requestBody": schemas.body::<Model>(),
             "responses": {"200": schemas.answer::<InForce>("It is in force")}}),
+        Operation::Title => json!({"operationId": "set_session_title",
+            "summary": "What a session is called in lists",
+            "parameters": [id("^[^/]+$")], "requestBody": schemas.body::<Title>(),
+            "responses": {"200": schemas.answer::<Titled>("It is called so")}}),
+        Operation::Fork => json!({"operationId": "fork_session",
+            "summary": "Another session that begins with what the agent remembers of one",
+            "parameters": [id("^[^/]+$")], "requestBody": schemas.body::<Fork>(),
+            "responses": {"200": schemas.answer::<Forked>("The new session")}}),
         Operation::SessionModels => models("session", "list_session_models", schemas),
         Operation::AgentModels => models("agent", "list_agent_models", schemas),
         Operation::Agents => json!({"operationId": "list_agents",

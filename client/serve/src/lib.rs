@@ -30,6 +30,7 @@ mod problem;
 #[path = "../../../tests/fuzz/replay.rs"]
 mod replay;
 mod result;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::io;

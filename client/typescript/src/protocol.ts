@@ -545,6 +545,18 @@ export interface ExportRequest {
   id?: unknown;
 }
 
+/** What a tool call changed in one file. */
+export interface FileChange {
+  /** As the agent names it. */
+  path: string;
+  /** The text that was replaced: a passage or the whole file. None where the agent doesn't say. */
+  old?: string;
+  /** What is there instead. */
+  new?: string;
+  /** In place of both, where the agent tells it so: a unified diff. */
+  diff?: string;
+}
+
 export type FinalLine =
   | MessageEndLine
   | ErrorLine;
@@ -1823,10 +1835,31 @@ export interface ToolEndLine {
   truncated: boolean;
   duration_ms: number;
   sandbox?: Sandbox;
+  diff?: FileChange[];
   /** That of the request. */
   id?: unknown;
   /** Its number in the store, if it has one. */
   seq?: number;
+}
+
+/** What a tool does, in the words of the Agent Client Protocol. */
+export type ToolKind =
+  | "read"
+  | "edit"
+  | "delete"
+  | "move"
+  | "search"
+  | "execute"
+  | "think"
+  | "fetch"
+  | "other";
+
+/** A file that a tool call is about. */
+export interface ToolLocation {
+  /** As the agent names it. */
+  path: string;
+  /** From 1. */
+  line?: number;
 }
 
 export interface ToolStartLine {
@@ -1836,6 +1869,8 @@ export interface ToolStartLine {
   name: string;
   input: unknown;
   read_only: boolean;
+  kind: ToolKind;
+  locations?: ToolLocation[];
   /** That of the request. */
   id?: unknown;
   /** Its number in the store, if it has one. */
@@ -1852,6 +1887,9 @@ export interface ToolTrace {
   truncated: boolean;
   duration_ms: number | null;
   sandbox?: Sandbox;
+  kind: ToolKind;
+  locations?: ToolLocation[];
+  diff?: FileChange[];
 }
 
 export interface ToolUpdateLine {

@@ -89,6 +89,9 @@ pub const EVENT_BYTES: usize = 256;
 /// Longest name or id that is kept of a worker: of a tool, a call, a model, a provider.
 pub const NAME_BYTES: usize = 1024;
 
+/// Files that one tool call is said to be about, and to change.
+pub const TOOL_LOCATIONS: usize = 16;
+
 /// All calls of models in a final line: it holds 1 MiB, and the text and the tools have their parts.
 pub const API_CALLS_BYTES: usize = 64 * 1024;
 

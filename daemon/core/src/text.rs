@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use agentd_protocol::line::FileChange;
+
 /// As much of the beginning as fits into `room` encoded bytes; is there more?
 #[must_use]
 pub fn head(text: &str, room: usize) -> (String, bool) {
@@ -71,6 +73,13 @@ pub fn rfc3339(wall_ms: i64) -> String {
 /// A duration as it is told.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a change of a file takes in a line.
+pub(crate) fn change_len(change: &FileChange) -> usize {
+    let texts = [&change.old, &change.new, &change.diff];
+    let texts = texts.into_iter().flatten().map(|text| escaped_len(text));
+    40 + escaped_len(&change.path) + texts.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::line::{Cost, Level, Sandbox, Stop, Usage};
+use agentd_protocol::line::{
+    Cost, FileChange, Level, Sandbox, Stop, ToolKind, ToolLocation, Usage,
+};
 use agentd_protocol::models::ModelRow;
 use agentd_protocol::request::Earlier;
 use agentd_protocol::work::{Private, Scope, Silence};
@@ -278,6 +280,17 @@ pub struct ModelList {
     pub note: Option<String>,
 }
 
+/// What is known of a tool call when it begins, besides its input.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ToolAbout {
+    /// What it does.
+    pub kind: ToolKind,
+    /// The files it is about.
+    pub locations: Vec<ToolLocation>,
+    /// What it changes if it works: told with its end.
+    pub diff: Vec<FileChange>,
+}
+
 /// What a worker told.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkerEvent {
@@ -334,6 +347,8 @@ pub enum WorkerEvent {
         input: Json,
         /// Can it change nothing?
         read_only: bool,
+        /// What it does, and to which files.
+        about: ToolAbout,
     },
     /// More output of a running tool call.
     ToolUpdated {
@@ -358,6 +373,8 @@ pub enum WorkerEvent {
         output: String,
         /// What its command could reach, if the agent says so.
         sandbox: Option<Sandbox>,
+        /// What it changed, if the agent tells it only now.
+        diff: Vec<FileChange>,
     },
     /// The agent asks its user.
     Asked {

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::attached::base64;
 use super::object::{Object, beginning, put_line, shows};
 use super::unknown::Unknown;
-use super::{Adapter, Launch, TOO_LONG};
+use super::{Adapter, Launch, TOO_LONG, tool};
 
 /// Tool calls whose output is counted at once: more are not updated by any sane worker.
 const OPEN_CALLS: usize = 256;
@@ -184,13 +184,19 @@ impl Jsonl {
                 turn,
                 text: line.string("text").filter(|text| !text.is_empty())?,
             },
-            "tool_start" => WorkerEvent::ToolStarted {
-                turn,
-                call: line.string("tool_call_id").unwrap_or_default(),
-                name: line.string("name").unwrap_or_else(|| "tool".to_owned()),
-                input: line.raw("input").unwrap_or("{}").to_owned(),
-                read_only: line.is_true("read_only"),
-            },
+            "tool_start" => {
+                let name = line.string("name").unwrap_or_else(|| "tool".to_owned());
+                let input = line.raw("input").unwrap_or("{}").to_owned();
+                let read_only = line.is_true("read_only");
+                WorkerEvent::ToolStarted {
+                    turn,
+                    call: line.string("tool_call_id").unwrap_or_default(),
+                    about: tool::told(line, &name, &input, read_only),
+                    name,
+                    input,
+                    read_only,
+                }
+            }
             "tool_update" => self.tool_updated(turn, line),
             "tool_end" => {
                 let call = line.string("tool_call_id").unwrap_or_default();
@@ -203,6 +209,7 @@ impl Jsonl {
                     sandbox: line
                         .raw("sandbox")
                         .and_then(|held| serde_json::from_str(held).ok()),
+                    diff: tool::told_changes(line),
                 }
             }
             "session" => WorkerEvent::SessionOfTurn {

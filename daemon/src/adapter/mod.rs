@@ -19,6 +19,7 @@ mod refusal;
 mod steer_queue;
 #[cfg(any(test, feature = "fuzzing"))]
 mod testing;
+mod tool;
 mod unknown;
 
 use agentd_core::agent::Capabilities;

@@ -118,6 +118,24 @@ public actor AgentClient {
     try await direct { try await $0.ask(kind, members, within: seconds) }
   }
 
+  /// What a session is called in lists. Nil: how its first prompt begins.
+  public func setTitle(_ title: String?, ofSession session: String) async throws {
+    let title = title.map(JSONValue.string) ?? .null
+    _ = try await ask("session.title", [("session", .string(session)), ("title", title)])
+  }
+
+  /// Makes another session, which begins with what the agent remembers of one, and names it. The
+  /// agent makes its copy when the first turn of the new one begins.
+  public func fork(session: String, to name: String? = nil) async throws -> String {
+    var members: Members = [("session", .string(session))]
+    if let name { members.append(("to", .string(name))) }
+    let line = try await ask("session.fork", members)
+    guard let made = line.json["session"]?.string else {
+      throw AgentError.outcomeUnknown(key: nil)
+    }
+    return made
+  }
+
   /// How the daemon is. On a connection of its own, so that nothing else is waited for.
   public func status(within seconds: Double = 2) async throws -> Status {
     let (connection, _) = try await greeted(within: seconds)

@@ -304,6 +304,36 @@ fn model_of_a_session_is_set() {
 }
 
 #[test]
+fn http_session_is_titled_and_forked() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let turn = json!({"prompt": "a", "session": "team/main"});
+    http.post("/v1/dispatch?wait=20", &turn);
+    let of = |session: &str, what: &str| format!("/v1/sessions/{session}/{what}");
+    let title = of("team%2Fmain", "title");
+    let set = http.post(&title, &json!({"title": "Ours"}));
+    assert_eq!(
+        (set.status, set.json()),
+        (200, json!({"session": "team/main", "title": "Ours"}))
+    );
+    let unset = http.post(&title, &json!({"title": null})).json();
+    assert_ne!(unset["title"], "Ours");
+    assert_eq!(http.post(&title, &json!({"title": " "})).status, 422);
+    let fork = http.post(&of("team%2Fmain", "fork"), &json!({"to": "other"}));
+    let told = (fork.status, fork.json()["session"].clone());
+    assert_eq!(told, (200, json!("other")), "{fork:?}");
+    for what in ["title", "fork"] {
+        let unknown = http.post(&of("nobody", what), &json!({}));
+        assert_eq!(
+            (unknown.status, unknown.code().as_str()),
+            (404, "unknown-session"),
+            "{what}"
+        );
+    }
+}
+
+#[test]
 fn an_agents_question_is_answered() {
     let Some((daemon, http)) = served() else {
         return;

@@ -319,6 +319,15 @@ mod tests {
             assert!(values.contains(&&option.current_value), "{option:?}");
             assert!(!values.contains(&&"default".to_owned()), "{option:?}");
         }
+        // A level that counted elsewhere is shown until another one is chosen.
+        offer.set(Some("p"), Some("one"), Some("max".to_owned()));
+        let levels = offer.options().remove(2);
+        assert!(
+            levels
+                .options
+                .iter()
+                .any(|one| one.value == levels.current_value)
+        );
         // That model has no levels.
         offer.set(None, Some("three"), Some("high".to_owned()));
         assert_eq!(current(&offer).len(), 2);

@@ -3,7 +3,7 @@
 //! Owns the options of a permission, the form of an elicitation, and the way back of an answer. Must
 //! not know when one is asked.
 
-use agentd_protocol::line::Line;
+use agentd_protocol::line::{FileChange, Line, ToolKind};
 use agentd_protocol::rows::{QuestionAbout, QuestionRow};
 use serde_json::{Map, Value, json};
 
@@ -184,8 +184,25 @@ impl Question {
         content.extend(self.detail.clone().map(Output::text));
         let changes = self.about.data.as_ref().and_then(|data| data.get("diff"));
         let changes = changes.and_then(Value::as_array);
-        content.extend(changes.into_iter().flatten().filter_map(change));
+        let read = |change: &Value| serde_json::from_value::<FileChange>(change.clone()).ok();
+        let changes = changes.into_iter().flatten().filter_map(read);
+        content.extend(changes.filter_map(|one| tool::change(&one)));
         content
+    }
+
+    /// Of a call that the agent says no more of.
+    fn kind(&self) -> ToolKind {
+        let has = |field| {
+            self.about
+                .data
+                .as_ref()
+                .is_some_and(|data| data.get(field).is_some())
+        };
+        match (has("diff"), has("command")) {
+            (true, _) => ToolKind::Edit,
+            (false, true) => ToolKind::Execute,
+            (false, false) => ToolKind::Other,
+        }
     }
 
     /// What the call would do: `data` without the changes, which are shown as such.
@@ -197,29 +214,12 @@ impl Question {
     }
 }
 
-fn change(change: &Value) -> Option<Output> {
-    let text = |field: &str| change.get(field).and_then(Value::as_str).map(str::to_owned);
-    let path = text("path")?;
-    match (text("new"), text("diff")) {
-        (Some(new_text), _) => Some(Output::Diff {
-            path,
-            old_text: text("old"),
-            new_text,
-        }),
-        (None, Some(diff)) => Some(Output::text(format!("{path}\n{diff}"))),
-        (None, None) => None,
-    }
-}
-
 /// The call that a question is about, which waits for the answer. One that is known keeps its name.
 pub(super) fn call(question: &Question, known: bool) -> ToolCall {
     let title = tool::short(&question.title);
     ToolCall {
         title: (!known).then_some(title),
-        kind: (!known).then(|| match question.input() {
-            Some(input) if input.get("command").is_some() => "execute",
-            Some(_) | None => "other",
-        }),
+        kind: (!known).then(|| question.kind().name()),
         status: Some("pending"),
         raw_input: question.input().filter(|_| !known),
         ..ToolCall::default()

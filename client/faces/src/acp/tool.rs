@@ -1,72 +1,15 @@
 //! A tool call as editors show it.
 //!
-//! Owns what is guessed of a call from its name and input, as agents say no more. Must not know how a
-//! call ended.
+//! Owns the row that a call is shown with, and how files and changes are. Must not know which call it
+//! is.
 
+use agentd_protocol::line::{FileChange, ToolLocation};
 use serde_json::Value;
 
-use super::wire::Location;
+use super::wire::{Location, Output};
 
 /// Longest title, in characters: one row.
 const TITLE: usize = 200;
-
-/// Words of tools' names for each kind of the protocol, the first that fits.
-const KINDS: &[(&str, &[&str])] = &[
-    (
-        "execute",
-        &["bash", "shell", "exec", "terminal", "command", "execute"],
-    ),
-    (
-        "search",
-        &["grep", "glob", "search", "find", "ls", "list", "codebase"],
-    ),
-    ("fetch", &["fetch", "web", "http", "browse", "url"]),
-    ("delete", &["delete", "remove", "rm", "unlink"]),
-    ("move", &["move", "rename", "mv"]),
-    (
-        "edit",
-        &[
-            "edit",
-            "write",
-            "patch",
-            "replace",
-            "create",
-            "notebookedit",
-        ],
-    ),
-    ("read", &["read", "view", "cat", "open"]),
-    ("think", &["think", "plan", "todo", "todowrite"]),
-];
-
-/// What a tool does, by its name.
-pub(super) fn kind(name: &str, read_only: bool) -> &'static str {
-    let words = words(name);
-    let is = |kind: &&(&str, &[&str])| words.iter().any(|word| kind.1.contains(&word.as_str()));
-    match KINDS.iter().find(is) {
-        Some((kind, _)) => kind,
-        None if read_only => "read",
-        None => "other",
-    }
-}
-
-/// `WebFetch`, `web_fetch` and `run-shell` have two words each; the whole name is one, too.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut before = ' ';
-    for c in name.chars() {
-        let begins = c.is_uppercase() && !before.is_uppercase();
-        if begins || !c.is_alphanumeric() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| c.is_alphanumeric()) {
-            word.extend(c.to_lowercase());
-        }
-        before = c;
-    }
-    words.push(name.to_lowercase());
-    words.retain(|word| !word.is_empty());
-    words
-}
 
 /// What is done, in a row: a command as it is, else the name and what it is about.
 pub(super) fn title(name: &str, input: &Value) -> String {
@@ -104,47 +47,49 @@ pub(super) fn short(text: &str) -> String {
     title
 }
 
-/// The files that it is about, where the input names them whole.
-pub(super) fn locations(input: &Value) -> Vec<Location> {
-    let fields = ["path", "file_path", "filePath", "notebook_path"];
-    let found = fields.iter().filter_map(|field| input.get(field)?.as_str());
-    let whole = found.filter(|path| path.starts_with('/'));
-    let mut all: Vec<Location> = whole
-        .map(|path| Location {
-            path: path.to_owned(),
+/// The files that it is about, where they are named whole.
+pub(super) fn locations(said: &[ToolLocation]) -> Vec<Location> {
+    let whole = said.iter().filter(|one| one.path.starts_with('/'));
+    whole
+        .map(|one| Location {
+            path: one.path.clone(),
+            line: one.line,
         })
-        .collect();
-    all.dedup();
-    all
+        .collect()
+}
+
+/// What a call shows at its end: what it changed, and what it gave. Agents that have no other way
+/// to show a change write it into their output, which is not shown twice.
+pub(super) fn content(output: &str, diff: &[FileChange]) -> Vec<Output> {
+    let changes = diff.iter().filter_map(change);
+    let mut content: Vec<Output> = changes.collect();
+    let shown = diff
+        .iter()
+        .any(|one| output.starts_with(&format!("--- {}\n", one.path)));
+    if !output.is_empty() && !shown {
+        content.push(Output::text(output));
+    }
+    content
+}
+
+/// One file of a change.
+pub(super) fn change(change: &FileChange) -> Option<Output> {
+    let path = change.path.clone();
+    match (&change.new, &change.diff) {
+        (Some(new_text), _) => Some(Output::Diff {
+            path,
+            old_text: change.old.clone(),
+            new_text: new_text.clone(),
+        }),
+        (None, Some(diff)) => Some(Output::text(format!("{path}\n{diff}"))),
+        (None, None) => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn acp_tool_kind_is_of_its_name() {
-        for (name, read_only, expected) in [
-            ("bash", false, "execute"),
-            ("run_shell_command", false, "execute"),
-            ("Bash", false, "execute"),
-            ("WebFetch", false, "fetch"),
-            ("webfetch", false, "other"),
-            ("MultiEdit", false, "edit"),
-            ("write", false, "edit"),
-            ("read_file", true, "read"),
-            ("ls", true, "search"),
-            ("Grep", true, "search"),
-            ("execute", false, "execute"),
-            ("mcp__calendar__next", true, "read"),
-            ("mcp__calendar__add", false, "other"),
-            ("already", false, "other"),
-            ("", false, "other"),
-        ] {
-            assert_eq!(kind(name, read_only), expected, "{name}");
-        }
-    }
 
     #[test]
     fn acp_tool_title_is_one_short_row() {
@@ -168,9 +113,28 @@ mod tests {
 
     #[test]
     fn acp_tool_locations_are_whole_paths() {
-        let path = |input: Value| locations(&input).pop().map(|found| found.path);
-        assert_eq!(path(json!({"path": "/a"})), Some("/a".to_owned()));
-        assert_eq!(path(json!({"path": "a"})), None);
-        assert_eq!(path(json!({"path": ["/a"]})), None);
+        let at = |path: &str| ToolLocation {
+            path: path.to_owned(),
+            line: Some(3),
+        };
+        let told = locations(&[at("/a"), at("a")]);
+        assert_eq!(json!(told), json!([{"path": "/a", "line": 3}]));
+    }
+
+    #[test]
+    fn acp_tool_change_is_shown_once() {
+        let change = FileChange {
+            path: "/a".to_owned(),
+            new: Some("x".to_owned()),
+            ..FileChange::default()
+        };
+        let diff = json!({"type": "diff", "path": "/a", "newText": "x"});
+        let text =
+            |text: &str| json!({"type": "content", "content": {"type": "text", "text": text}});
+        let shown = |output| json!(content(output, std::slice::from_ref(&change)));
+        assert_eq!(shown("--- /a\n+++ /a\n+x\n"), json!([diff]));
+        assert_eq!(shown("done"), json!([diff, text("done")]));
+        assert_eq!(shown(""), json!([diff]));
+        assert_eq!(json!(content("done", &[])), json!([text("done")]));
     }
 }

@@ -8,7 +8,9 @@ use std::collections::btree_map::Entry;
 
 use agentd_client::again::Heard;
 use agentd_client::wire::Received;
-use agentd_protocol::line::{ErrorLine, Level, Line, MessageEnd, ToolTrace, TurnFacts};
+use agentd_protocol::line::{
+    ErrorLine, Level, Line, MessageEnd, ToolKind, ToolLocation, ToolTrace, TurnFacts,
+};
 use agentd_protocol::{Id, JobId};
 use serde_json::Value;
 
@@ -140,10 +142,11 @@ impl Turn {
                 tool_call_id,
                 name,
                 input,
-                read_only,
+                kind,
+                locations,
                 ..
             } => {
-                let call = described(&name, input, read_only, "in_progress");
+                let call = described(&name, input, (kind, &locations));
                 self.tell_call(&tool_call_id, call, updates);
             }
             Line::ToolUpdate {
@@ -156,8 +159,9 @@ impl Turn {
                 tool_call_id,
                 ok,
                 output,
+                diff,
                 ..
-            } => self.end_call(&tool_call_id, ok, &output, updates),
+            } => self.end_call(&tool_call_id, ok, tool::content(&output, &diff), updates),
             Line::Question { .. } => return self.asked(line, updates),
             Line::QuestionClosed {
                 question_id,
@@ -222,7 +226,7 @@ impl Turn {
     fn announced(&mut self, id: &str, updates: &mut Vec<Update>) -> &mut Call {
         let whole = self.call_id(id);
         if !self.calls.contains_key(&whole) {
-            let call = described("tool", Value::Null, false, "in_progress");
+            let call = described("tool", Value::Null, (ToolKind::Other, &[]));
             self.tell_call(id, call, updates);
         }
         self.calls.entry(whole).or_default()
@@ -237,15 +241,11 @@ impl Turn {
         }
     }
 
-    fn end_call(&mut self, id: &str, ok: bool, output: &str, updates: &mut Vec<Update>) {
+    fn end_call(&mut self, id: &str, ok: bool, content: Vec<Output>, updates: &mut Vec<Update>) {
         let call = self.announced(id, updates);
         call.ended = true;
         call.grown = false;
         call.output = String::new();
-        let content = match output.is_empty() {
-            true => Vec::new(),
-            false => vec![Output::text(output)],
-        };
         updates.push(Update::ToolCallUpdate(ToolCall {
             tool_call_id: self.call_id(id),
             status: Some(if ok { "completed" } else { "failed" }),
@@ -273,7 +273,7 @@ impl Turn {
     pub(super) fn closed(&mut self, question: &str, approved: bool, updates: &mut Vec<Update>) {
         let id = self.call_id(question);
         if self.calls.get(&id).is_some_and(|call| !call.ended) {
-            self.end_call(question, approved, "", updates);
+            self.end_call(question, approved, Vec::new(), updates);
         }
     }
 
@@ -286,11 +286,13 @@ impl Turn {
                 continue;
             }
             if !self.calls.contains_key(&id) {
-                let shown = described(&call.name, call.input.clone(), false, "in_progress");
+                let about = (call.kind, &*call.locations);
+                let shown = described(&call.name, call.input.clone(), about);
                 self.tell_call(&call.tool_call_id, shown, updates);
             }
             let ok = call.ok.unwrap_or(false);
-            self.end_call(&call.tool_call_id, ok, &call.output, updates);
+            let content = tool::content(&call.output, &call.diff);
+            self.end_call(&call.tool_call_id, ok, content, updates);
         }
         for (id, call) in &mut self.calls {
             if !std::mem::replace(&mut call.ended, true) {
@@ -313,17 +315,16 @@ fn is_a_call(call: &ToolTrace) -> bool {
 pub(super) fn described(
     name: &str,
     input: Value,
-    read_only: bool,
-    status: &'static str,
+    (kind, locations): (ToolKind, &[ToolLocation]),
 ) -> ToolCall {
     ToolCall {
         tool_call_id: String::new(),
         title: Some(tool::title(name, &input)),
         name: Some(name.to_owned()),
-        kind: Some(tool::kind(name, read_only)),
-        status: Some(status),
+        kind: Some(kind.name()),
+        status: Some("in_progress"),
         content: None,
-        locations: Some(tool::locations(&input)),
+        locations: Some(tool::locations(locations)),
         raw_input: Some(input).filter(|input| !input.is_null()),
     }
 }

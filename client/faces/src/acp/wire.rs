@@ -351,6 +351,8 @@ impl Output {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Location {
     pub(super) path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) line: Option<u32>,
 }
 
 /// One entry of a plan.

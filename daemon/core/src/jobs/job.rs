@@ -372,6 +372,8 @@ impl Job {
                 tool_call_id,
                 name,
                 input,
+                kind,
+                locations,
                 ..
             }) => {
                 let trace = ToolTrace {
@@ -383,6 +385,9 @@ impl Job {
                     truncated: false,
                     duration_ms: None,
                     sandbox: None,
+                    kind,
+                    locations,
+                    diff: Vec::new(),
                 };
                 self.said.tools.push((trace, Duration::ZERO));
             }
@@ -393,6 +398,7 @@ impl Job {
                 truncated,
                 duration_ms,
                 sandbox,
+                diff,
                 ..
             }) => {
                 let mut tools = self.said.tools.iter_mut().rev();
@@ -404,6 +410,7 @@ impl Job {
                     trace.truncated |= truncated;
                     trace.duration_ms = Some(duration_ms);
                     trace.sandbox = sandbox;
+                    trace.diff = diff;
                 }
             }
             Ok(Line::Question { question_id, .. }) => {

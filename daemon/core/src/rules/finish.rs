@@ -31,7 +31,7 @@ use crate::rules::followers::telling;
 use crate::settings::Served;
 use crate::state::State;
 use crate::store::{End, Write, Written};
-use crate::text::{escaped_len, head_and_tail, millis};
+use crate::text::{change_len, escaped_len, head_and_tail, millis};
 use crate::worker::{Failure, Json, Outcome, WorkerCommand};
 
 impl State {
@@ -512,8 +512,12 @@ fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
     let mut cut = false;
     let mut traces = Vec::new();
     for (trace, _) in &job.said.tools {
+        let locations = trace.locations.iter();
+        let locations = locations.map(|one| 30 + escaped_len(&one.path));
         // The names of a trace's fields and its numbers take about so much.
-        let size = 160
+        let size = 180
+            + locations.sum::<usize>()
+            + trace.diff.iter().map(change_len).sum::<usize>()
             + escaped_len(&trace.output)
             + escaped_len(&trace.input.to_string())
             + escaped_len(&trace.tool_call_id)
@@ -523,7 +527,12 @@ fn tool_trace(job: &Job) -> (Vec<ToolTrace>, bool) {
             continue;
         }
         room -= size;
-        traces.push(trace.clone());
+        let mut trace = trace.clone();
+        if trace.ok.is_none() {
+            // What it was to change nobody has said that it did.
+            trace.diff = Vec::new();
+        }
+        traces.push(trace);
     }
     (traces, cut)
 }

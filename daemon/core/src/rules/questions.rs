@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::{Line, QuestionAbout, ToolTrace};
+use agentd_protocol::line::{Line, QuestionAbout, ToolKind, ToolTrace};
 use agentd_protocol::request::OnQuestion;
 use agentd_protocol::serde_json::{self, Value};
 use agentd_protocol::work::{Scope, Silence};
@@ -135,6 +135,9 @@ impl State {
                 truncated: false,
                 duration_ms: Some(millis(waited)),
                 sandbox: None,
+                kind: ToolKind::Other,
+                locations: Vec::new(),
+                diff: Vec::new(),
             };
             job.said.tools.push((trace, now));
         }

@@ -3,7 +3,7 @@
 //! Owns the limits of a turn's output and the order of its lines. Must not know wires: adapters
 //! have translated already.
 
-use agentd_protocol::line::{Context, Level, Line, Sandbox, Stop, ToolTrace};
+use agentd_protocol::line::{Context, FileChange, Level, Line, Sandbox, Stop, ToolTrace};
 use agentd_protocol::{Code, JobId, limits};
 
 use crate::ids::{Generation, Process, SessionId, TurnId, WorkerId};
@@ -18,7 +18,7 @@ use crate::outbox::timers::Timer;
 use crate::state::State;
 use crate::store::{TextKind, Write};
 use crate::text::head_and_tail;
-use crate::worker::{Outcome, WorkerEvent};
+use crate::worker::{Outcome, ToolAbout, WorkerEvent};
 
 impl State {
     pub(crate) fn worker_said(
@@ -218,9 +218,10 @@ impl State {
                 name,
                 input,
                 read_only,
+                about,
                 ..
             } => {
-                self.tool_started(turn, number, (call, name), &input, read_only);
+                self.tool_started(turn, number, (call, name), &input, (read_only, about));
             }
             WorkerEvent::ToolUpdated {
                 call,
@@ -245,8 +246,9 @@ impl State {
                 ok,
                 output,
                 sandbox,
+                diff,
                 ..
-            } => self.tool_ended(turn, number, call, ok, output, sandbox),
+            } => self.tool_ended(turn, number, call, (ok, output), (sandbox, diff)),
             WorkerEvent::Other { kind, data, .. } => {
                 job.said.bytes = job.said.bytes.saturating_add(data.len());
                 if data.len() <= limits::MAX_TEXT {
@@ -340,11 +342,13 @@ impl State {
         number: JobId,
         (call, name): (String, String),
         input: &str,
-        read_only: bool,
+        (read_only, about): (bool, ToolAbout),
     ) {
         let now = self.now.mono;
         let job = expected!(self.jobs.get_mut(turn));
-        job.said.bytes = job.said.bytes.saturating_add(input.len() + name.len());
+        let changed: usize = about.diff.iter().map(FileChange::bytes).sum();
+        let said = input.len() + name.len() + changed;
+        job.said.bytes = job.said.bytes.saturating_add(said);
         let (input, truncated) = if input.len() > limits::MAX_TOOL_OUTPUT {
             (
                 agentd_protocol::serde_json::Value::String(
@@ -364,6 +368,9 @@ impl State {
             truncated,
             duration_ms: None,
             sandbox: None,
+            kind: about.kind,
+            locations: about.locations.clone(),
+            diff: about.diff,
         };
         job.said.tools.push((trace, now));
         self.say_numbered(
@@ -374,6 +381,8 @@ impl State {
                 name,
                 input,
                 read_only,
+                kind: about.kind,
+                locations: about.locations,
             },
         );
     }
@@ -383,13 +392,13 @@ impl State {
         turn: TurnId,
         number: JobId,
         call: String,
-        ok: bool,
-        output: String,
-        sandbox: Option<Sandbox>,
+        (ok, output): (bool, String),
+        (sandbox, mut diff): (Option<Sandbox>, Vec<FileChange>),
     ) {
         let now = self.now.mono;
         let job = expected!(self.jobs.get_mut(turn));
-        job.said.bytes = job.said.bytes.saturating_add(output.len());
+        let changed: usize = diff.iter().map(FileChange::bytes).sum();
+        job.said.bytes = job.said.bytes.saturating_add(output.len() + changed);
         let (output, truncated) = head_and_tail(output, limits::MAX_TOOL_OUTPUT);
         let mut duration_ms = 0;
         if let Some((trace, started)) = job
@@ -406,6 +415,11 @@ impl State {
             trace.truncated |= truncated;
             trace.duration_ms = Some(duration_ms);
             trace.sandbox = sandbox;
+            // A call that failed changed nothing that is known.
+            if diff.is_empty() && ok {
+                diff.clone_from(&trace.diff);
+            }
+            trace.diff.clone_from(&diff);
         }
         self.say_numbered(
             turn,
@@ -417,6 +431,7 @@ impl State {
                 truncated,
                 duration_ms,
                 sandbox,
+                diff,
             },
         );
     }

@@ -29,6 +29,7 @@ fn tool(world: &mut World, process: ProcessId, call: &str) {
         name: "t".to_owned(),
         input: "{}".to_owned(),
         read_only: true,
+        about: Default::default(),
     };
     world.worker(process, started);
 }

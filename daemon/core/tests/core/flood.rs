@@ -63,6 +63,7 @@ fn started(turn: TurnId, call: String) -> WorkerEvent {
         name: "n".to_owned(),
         input: "{}".to_owned(),
         read_only: true,
+        about: Default::default(),
     }
 }
 
@@ -73,6 +74,7 @@ fn ended(turn: TurnId, call: String) -> WorkerEvent {
         ok: true,
         output: String::new(),
         sandbox: None,
+        diff: Vec::new(),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use agentd_core::worker::Exit;
+use agentd_core::worker::{Exit, ToolAbout, WorkerEvent};
 use agentd_protocol::JobId;
-use agentd_protocol::line::{Reach, Sandbox};
+use agentd_protocol::line::{FileChange, Reach, Sandbox, ToolKind, ToolLocation};
 
 use crate::agents::settings;
 use crate::scenarios::running;
@@ -77,14 +77,15 @@ fn interrupted_turn_tells_what_its_tools_did() {
     let (mut world, _, process) = running();
     let turn = world.processes[&process].turns[0];
     for event in [
-        agentd_core::worker::WorkerEvent::ToolStarted {
+        WorkerEvent::ToolStarted {
             turn,
             call: "c1".to_owned(),
             name: "bash".to_owned(),
             input: r#"{"command":"ls"}"#.to_owned(),
             read_only: false,
+            about: edits("new"),
         },
-        agentd_core::worker::WorkerEvent::ToolEnded {
+        WorkerEvent::ToolEnded {
             turn,
             call: "c1".to_owned(),
             ok: true,
@@ -96,6 +97,7 @@ fn interrupted_turn_tells_what_its_tools_did() {
                 sockets: Reach::None,
                 processes: Reach::All,
             }),
+            diff: Vec::new(),
         },
     ] {
         world.worker(process, event);
@@ -111,6 +113,73 @@ fn interrupted_turn_tells_what_its_tools_did() {
         (&"bash".into(), &"done".into(), &true.into())
     );
     assert_eq!(tool["sandbox"]["signals"], "own", "{tool}");
+    assert_eq!(
+        (&tool["kind"], &tool["locations"][0]["path"]),
+        (&"edit".into(), &"/a".into())
+    );
+    assert_eq!(tool["diff"][0]["new"], "new");
+}
+
+fn edits(new: &str) -> ToolAbout {
+    ToolAbout {
+        kind: ToolKind::Edit,
+        locations: vec![
+            ToolLocation {
+                path: "/a".to_owned(),
+                line: None,
+            };
+            20
+        ],
+        diff: vec![FileChange {
+            path: "/a".to_owned(),
+            new: Some(new.to_owned()),
+            ..FileChange::default()
+        }],
+    }
+}
+
+#[test]
+fn tool_changes_are_told_when_it_worked() {
+    let (mut world, conn, process) = running();
+    let turn = world.processes[&process].turns[0];
+    for (call, ok, new, told) in [
+        ("c1", true, "x".to_owned(), true),
+        ("c2", false, "x".to_owned(), false),
+        // Escaped, it has more than has room.
+        ("c3", true, "\u{1}".repeat(3000), false),
+    ] {
+        world.worker(
+            process,
+            WorkerEvent::ToolStarted {
+                turn,
+                call: call.to_owned(),
+                name: "edit".to_owned(),
+                input: "{}".to_owned(),
+                read_only: false,
+                about: edits(&new),
+            },
+        );
+        world.worker(
+            process,
+            WorkerEvent::ToolEnded {
+                turn,
+                call: call.to_owned(),
+                ok,
+                output: String::new(),
+                sandbox: None,
+                diff: Vec::new(),
+            },
+        );
+        let lines = &world.clients[&conn].lines;
+        let of = |kind: &str| {
+            let mut lines = lines.iter();
+            let line = lines.find(|line| line["type"] == kind && line["tool_call_id"] == call);
+            line.unwrap().clone()
+        };
+        let locations = of("tool_start")["locations"].as_array().map(Vec::len);
+        assert_eq!(locations, Some(16));
+        assert_eq!(of("tool_end").get("diff").is_some(), told, "{call}");
+    }
 }
 
 #[test]
@@ -196,10 +265,7 @@ fn final_text_wins_over_what_was_streamed() {
             ..agentd_core::worker::Outcome::ended(agentd_protocol::line::Stop::EndTurn)
         };
         let outcome = Box::new(outcome);
-        world.worker(
-            process,
-            agentd_core::worker::WorkerEvent::Ended { turn, outcome },
-        );
+        world.worker(process, WorkerEvent::Ended { turn, outcome });
         let text = world.answer(conn, 1)["text"].as_str().unwrap();
         assert_eq!(text.trim(), last, "streamed {streamed:?}");
         let told = world.told_to(conn);
@@ -233,12 +299,13 @@ fn text_is_durable_with_the_next_event() {
     let turn = world.processes[&process].turns[0];
     world.worker(
         process,
-        agentd_core::worker::WorkerEvent::ToolStarted {
+        WorkerEvent::ToolStarted {
             turn,
             call: "c".to_owned(),
             name: "t".to_owned(),
             input: "{}".to_owned(),
             read_only: false,
+            about: Default::default(),
         },
     );
     world.crash(settings());

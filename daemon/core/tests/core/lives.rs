@@ -329,6 +329,7 @@ fn reader_behind_is_refilled_without_gaps() {
             name: "t".to_owned(),
             input: "{}".to_owned(),
             read_only: true,
+            about: Default::default(),
         },
     );
     for _ in 0..50 {
@@ -372,6 +373,7 @@ fn reader_gets_what_is_committed_during_refill() {
                 name: "t".to_owned(),
                 input: "{}".to_owned(),
                 read_only: true,
+                about: Default::default(),
             };
             world.worker(process, event);
         };

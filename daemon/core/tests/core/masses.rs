@@ -366,8 +366,7 @@ fn store_that_is_behind_pauses_whoever_writes() {
         let mut some = false;
         for (process, told) in processes.iter().zip(&mut told) {
             while *told < 3_000 && !world.processes[process].paused {
-                let turn = world.processes[process].turns[0];
-                let call = told.to_string();
+                let (turn, call) = (world.processes[process].turns[0], told.to_string());
                 let event = match *told % 2 {
                     0 => WorkerEvent::ToolStarted {
                         turn,
@@ -375,6 +374,7 @@ fn store_that_is_behind_pauses_whoever_writes() {
                         name: "n".to_owned(),
                         input: "{}".to_owned(),
                         read_only: true,
+                        about: Default::default(),
                     },
                     _ => WorkerEvent::ToolEnded {
                         turn,
@@ -382,6 +382,7 @@ fn store_that_is_behind_pauses_whoever_writes() {
                         ok: true,
                         output: String::new(),
                         sandbox: None,
+                        diff: Vec::new(),
                     },
                 };
                 world.worker(*process, event);
@@ -450,6 +451,7 @@ fn paused_process_is_not_killed_for_its_silence() {
                 ok: true,
                 output: String::new(),
                 sandbox: None,
+                diff: Vec::new(),
             },
         );
     }

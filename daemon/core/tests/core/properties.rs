@@ -244,6 +244,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
                             name: "t".to_owned(),
                             input: "{}".to_owned(),
                             read_only: false,
+                            about: Default::default(),
                         },
                     ),
                     2 => world.worker(
@@ -254,6 +255,7 @@ fn step(world: &mut World, kind: u32, choice: u32, id: &mut u64) {
                             ok: true,
                             output: "o".to_owned(),
                             sandbox: None,
+                            diff: Vec::new(),
                         },
                     ),
                     _ => world.worker(

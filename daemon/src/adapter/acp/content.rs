@@ -2,6 +2,10 @@
 //!
 //! Owns how a block that isn't text is shown. Must not know where it came from.
 
+use agentd_core::limits::{NAME_BYTES, TOOL_LOCATIONS};
+use agentd_protocol::limits::MAX_TOOL_OUTPUT;
+use agentd_protocol::line::{FileChange, ToolLocation};
+
 use crate::adapter::object::Object;
 
 /// The blocks that there are.
@@ -52,6 +56,42 @@ pub(super) fn outputs(call: &Object<'_>) -> Option<String> {
             _ => None,
         });
     Some(texts.collect::<Vec<_>>().join("\n"))
+}
+
+/// What a tool call changes. All that is kept of it is what a line has room for.
+pub(super) fn changes(call: &Object<'_>) -> Vec<FileChange> {
+    let parts = call.objects("content");
+    let diffs = parts
+        .iter()
+        .filter(|part| part.string("type").as_deref() == Some("diff"));
+    let change = |part: &Object<'_>| {
+        Some(FileChange {
+            path: part.string("path")?,
+            old: part.string("oldText"),
+            new: Some(part.string("newText")?),
+            diff: None,
+        })
+    };
+    let changes: Vec<FileChange> = diffs.filter_map(change).collect();
+    match changes.iter().map(FileChange::bytes).sum::<usize>() <= MAX_TOOL_OUTPUT {
+        true => changes,
+        false => Vec::new(),
+    }
+}
+
+/// The files that a tool call is about: as many as a line tells.
+pub(super) fn locations(call: &Object<'_>) -> Vec<ToolLocation> {
+    let all = call.objects("locations");
+    let location = |location: &Object<'_>| {
+        Some(ToolLocation {
+            path: location
+                .string("path")
+                .filter(|path| path.len() <= NAME_BYTES)?,
+            line: location.get("line"),
+        })
+    };
+    let all = all.iter().filter_map(location);
+    all.take(TOOL_LOCATIONS).collect()
 }
 
 /// The old lines and the new ones, as the agent gives them: it names what it changes.

@@ -1,6 +1,7 @@
 //! What happens in the middle of a turn, without an agent: questions, cancels, tools, messages.
 
-use agentd_core::worker::{QuestionKind, Reply, WorkerCommand};
+use agentd_core::worker::{QuestionKind, Reply, ToolAbout, WorkerCommand};
+use agentd_protocol::line::ToolKind;
 use serde_json::json;
 
 use super::replay::Replay;
@@ -297,7 +298,11 @@ fn call_begins_when_it_runs_and_tells_news() {
                 call: call.clone(),
                 name: "execute".into(),
                 input: r#"{"command":"ls"}"#.into(),
-                read_only: false
+                read_only: false,
+                about: ToolAbout {
+                    kind: ToolKind::Execute,
+                    ..ToolAbout::default()
+                },
             },
             updated(0, "a"),
             updated(1, "b"),
@@ -307,9 +312,40 @@ fn call_begins_when_it_runs_and_tells_news() {
                 ok: true,
                 output: "ab".into(),
                 sandbox: None,
+                diff: Vec::new(),
             },
         ]
     );
+}
+
+#[test]
+fn call_tells_its_kind_places_and_changes() {
+    let diff = |path: &str, new: &str| json!({"type": "diff", "path": path, "oldText": "a", "newText": new});
+    for (status, new, expected) in [
+        ("completed", "b", 1),
+        ("failed", "b", 0),
+        ("completed", "b".repeat(20_000).as_str(), 0),
+    ] {
+        let mut replay = Replay::running();
+        replay.update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "kind": "delete", "status": "in_progress",
+            "locations": [{"path": "/f", "line": 3}, {"path": "/g"}, {"line": 1}], "content": [diff("/f", new), {"type": "diff", "path": "/g"}]}));
+        replay.update(
+            &json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": status}),
+        );
+        let [
+            WorkerEvent::ToolStarted { about, .. },
+            ..,
+            WorkerEvent::ToolEnded { diff, .. },
+        ] = &replay.events[..]
+        else {
+            panic!("{:?}", replay.events)
+        };
+        assert_eq!(about.kind, ToolKind::Delete);
+        let places = about.locations.iter();
+        let places: Vec<_> = places.map(|one| (one.path.as_str(), one.line)).collect();
+        assert_eq!(places, [("/f", Some(3)), ("/g", None)]);
+        assert_eq!(diff.len(), expected, "{status}");
+    }
 }
 
 #[test]

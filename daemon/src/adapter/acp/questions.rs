@@ -6,6 +6,7 @@
 use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply, WorkerEvent};
 use serde_json::{Map, Value, json};
 
+use super::content;
 use super::turn::{NAME, Seen, Turn, seen};
 use super::{Acp, NAMELESS, wire};
 use crate::adapter::driver::Out;
@@ -279,26 +280,11 @@ fn data(tool: &Object<'_>, about: &Seen, turn: &Turn) -> Option<String> {
     if let Some(cwd) = input.as_ref().and_then(|input| input.string("cwd")) {
         data.insert("cwd".to_owned(), json!(cwd));
     }
-    let diff = diff(tool);
+    let diff = content::changes(tool);
     if !diff.is_empty() {
         data.insert("diff".to_owned(), json!(diff));
     }
     (!data.is_empty()).then(|| Value::Object(data).to_string())
-}
-
-fn diff(tool: &Object<'_>) -> Vec<Value> {
-    let parts = tool
-        .objects("content")
-        .into_iter()
-        .filter(|part| part.string("type").as_deref() == Some("diff"));
-    let change = |part: Object<'_>| {
-        let mut change = json!({"path": part.string("path")?, "new": part.string("newText")?});
-        if let Some(old) = part.string("oldText") {
-            change["old"] = json!(old);
-        }
-        Some(change)
-    };
-    parts.filter_map(change).collect()
 }
 
 /// Options by their names, or by their ids where two have one name.

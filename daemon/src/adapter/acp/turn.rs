@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Json, WorkerEvent};
-use agentd_protocol::line::{Cost, CostStatus};
-use serde_json::json;
+use agentd_core::worker::{Json, ToolAbout, WorkerEvent};
+use agentd_protocol::line::{Cost, CostStatus, FileChange, ToolLocation};
+use serde_json::{Value, json};
 
 use super::content;
 use crate::adapter::cut;
@@ -56,6 +56,9 @@ struct FollowedCall {
     kind: Option<String>,
     input: Option<Json>,
     output: String,
+    locations: Vec<ToolLocation>,
+    /// Told with its end.
+    diff: Vec<FileChange>,
 }
 
 /// What a record says of a tool call.
@@ -70,6 +73,8 @@ pub(super) struct Seen {
     pub(super) output: Option<String>,
     /// What is new of it, from agents that show a terminal of their own in their client.
     piece: Option<String>,
+    locations: Option<Vec<ToolLocation>>,
+    diff: Vec<FileChange>,
 }
 
 /// Reads a tool call, an update of one, or the one a permission is asked for.
@@ -99,6 +104,8 @@ pub(super) fn seen(record: &Object<'_>) -> Seen {
         input: record.raw("rawInput").map(str::to_owned),
         output: shown.filter(|text| !text.is_empty()).or_else(raw),
         piece: TERMINAL.iter().find_map(terminal),
+        locations: record.raw("locations").map(|_| content::locations(record)),
+        diff: content::changes(record),
     }
 }
 
@@ -123,6 +130,12 @@ impl FollowedCall {
     fn learn(&mut self, seen: &Seen, held: bool) {
         self.title = seen.title.clone().or_else(|| self.title.take());
         self.kind = seen.kind.clone().or_else(|| self.kind.take());
+        if let Some(locations) = seen.locations.as_ref().filter(|_| !self.started) {
+            self.locations.clone_from(locations);
+        }
+        if !seen.diff.is_empty() {
+            self.diff.clone_from(&seen.diff);
+        }
         let kept = |input: &&String| !self.started && (!held || input.len() <= FOLLOWED);
         if let Some(input) = seen.input.as_ref().filter(kept) {
             self.input = Some(input.clone());
@@ -141,11 +154,19 @@ impl FollowedCall {
         // Not every agent tells the input. The title then says what is done.
         let told = self.input.take().filter(|input| input != "{}");
         let input = told.unwrap_or_else(|| json!({"title": self.title}).to_string());
+        let kind = self.kind.clone().map(Value::String);
         WorkerEvent::ToolStarted {
             turn,
             call: call.to_owned(),
             name: self.name(),
             input,
+            about: ToolAbout {
+                kind: kind
+                    .and_then(|kind| serde_json::from_value(kind).ok())
+                    .unwrap_or_default(),
+                locations: std::mem::take(&mut self.locations),
+                diff: Vec::new(),
+            },
             read_only: matches!(self.kind.as_deref(), Some("read" | "search" | "think")),
         }
     }
@@ -249,6 +270,7 @@ impl Turn {
             return;
         };
         let before = std::mem::take(&mut call.output);
+        let diff = std::mem::take(&mut call.diff);
         self.calls.remove(&name);
         out.push(WorkerEvent::ToolEnded {
             turn,
@@ -256,6 +278,7 @@ impl Turn {
             ok,
             output: output.unwrap_or(before),
             sandbox: None,
+            diff: if ok { diff } else { Vec::new() },
         });
     }
 
@@ -305,8 +328,10 @@ impl Turn {
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let call =
-            |call: &FollowedCall| call.output.len() + call.input.as_ref().map_or(0, String::len);
+        let call = |call: &FollowedCall| {
+            let diff = call.diff.iter().map(FileChange::bytes).sum::<usize>();
+            diff + call.output.len() + call.input.as_ref().map_or(0, String::len)
+        };
         self.calls.values().map(call).sum()
     }
 }

@@ -12,6 +12,7 @@ use super::steer::Compaction;
 use super::{Claude, GONE, cancelled, ended, questions};
 use crate::adapter::driver::Out;
 use crate::adapter::object::{Object, content};
+use crate::adapter::tool;
 
 /// Its tools that change nothing.
 const READ_ONLY: &[&str] = &["Glob", "Grep", "LS", "NotebookRead", "Read"];
@@ -318,12 +319,15 @@ impl Claude {
             // `server_tool_use` and `mcp_tool_use` are calls, too, and so with their results.
             if kind.ends_with("tool_use") {
                 let name = block.string("name").unwrap_or_else(|| "tool".to_owned());
+                let read_only = READ_ONLY.contains(&name.as_str());
+                let input = block.raw("input").unwrap_or("{}").to_owned();
                 out.push(WorkerEvent::ToolStarted {
                     turn,
                     call: block.string("id").unwrap_or_default(),
-                    read_only: READ_ONLY.contains(&name.as_str()),
+                    about: tool::about(&name, &input, read_only),
                     name,
-                    input: block.raw("input").unwrap_or("{}").to_owned(),
+                    input,
+                    read_only,
                 });
             } else if kind.ends_with("tool_result") {
                 out.push(WorkerEvent::ToolEnded {
@@ -332,6 +336,7 @@ impl Claude {
                     ok: !block.is_true("is_error"),
                     output: content(&block),
                     sandbox: None,
+                    diff: Vec::new(),
                 });
             } else if !BLOCKS.contains(&kind.as_str()) {
                 self.not_understood(&format!("block {kind}"), out);

@@ -9,7 +9,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop, Usage};
 use serde_json::json;
 
-use super::items::{result, tool};
+use super::items::{self, result, tool};
 use super::known::{NOTIFICATIONS, TOOLS};
 use super::requests::Refused;
 use super::steer::message_seen;
@@ -413,12 +413,14 @@ fn item_started(
             }
             let call = item.string("id").unwrap_or_default();
             turn.call_begins(&call, kind, &tool);
+            let about = items::described(kind, &tool);
             out.push(WorkerEvent::ToolStarted {
                 turn: turn.state.id,
                 call,
                 name: tool.name,
                 input: tool.input,
                 read_only: tool.read_only,
+                about,
             });
         }
     }
@@ -458,6 +460,10 @@ fn item_completed(turn: &mut Turn, kind: &str, item: &Object<'_>, out: &mut Out<
                 ok,
                 output,
                 sandbox: None,
+                // What it was told with when it began may have been a part of it.
+                diff: items::changed(kind, item)
+                    .filter(|_| ok)
+                    .unwrap_or_default(),
             });
         }
         _ => {}

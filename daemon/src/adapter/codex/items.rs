@@ -2,9 +2,12 @@
 //!
 //! Owns how an item looks in a tool trace. Must not know turns.
 
+use agentd_core::worker::ToolAbout;
+use agentd_protocol::line::{FileChange, ToolKind, ToolLocation};
 use serde_json::json;
 
 use crate::adapter::object::Object;
+use crate::adapter::tool;
 
 /// A tool call as it begins.
 pub(super) struct Tool {
@@ -82,6 +85,42 @@ pub(super) fn tool(kind: &str, item: &Object<'_>) -> Option<Tool> {
         read_only,
         about,
     })
+}
+
+/// What kind of call it is, and which files it is about.
+pub(super) fn described(kind: &str, tool: &Tool) -> ToolAbout {
+    if kind != "fileChange" {
+        return tool::about(&tool.name, &tool.input, tool.read_only);
+    }
+    let input = Object::parse(tool.input.as_bytes());
+    let diff = input.map(|input| changed_files(&input)).unwrap_or_default();
+    let location = |change: &FileChange| ToolLocation {
+        path: change.path.clone(),
+        line: None,
+    };
+    ToolAbout {
+        kind: ToolKind::Edit,
+        locations: diff.iter().map(location).collect(),
+        diff,
+    }
+}
+
+/// The files of a change, each with its diff; none of another item.
+pub(super) fn changed(kind: &str, item: &Object<'_>) -> Option<Vec<FileChange>> {
+    (kind == "fileChange").then(|| changed_files(item))
+}
+
+/// Codex's changes, each a path and a diff, as a program reads them.
+pub(super) fn changed_files(of: &Object<'_>) -> Vec<FileChange> {
+    let changes = of.objects("changes");
+    let change = |change: &Object<'_>| {
+        Some(FileChange {
+            path: change.string("path")?,
+            diff: Some(change.string("diff")?),
+            ..FileChange::default()
+        })
+    };
+    changes.iter().filter_map(change).collect()
 }
 
 /// Did the call work, and what did it give?

@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 
 use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply};
+use agentd_protocol::line::FileChange;
 use serde_json::{Value, json};
 
+use super::items::changed_files;
 use super::{cut, shortened};
 use crate::adapter::driver::Out;
 use crate::adapter::object::Object;
@@ -407,13 +409,8 @@ fn change(name: &str, what: &str, as_json: &str, params: &Object<'_>) -> Asking 
 }
 
 /// Codex's changes, each a path and a diff, as a program reads them.
-fn changes(input: &str) -> Option<Vec<Value>> {
-    let changes = Object::parse(input.as_bytes())?.objects("changes");
-    let change = |change: &Object<'_>| {
-        let (path, diff) = (change.string("path")?, change.string("diff")?);
-        Some(json!({"path": path, "diff": diff}))
-    };
-    let changes: Vec<Value> = changes.iter().filter_map(change).collect();
+fn changes(input: &str) -> Option<Vec<FileChange>> {
+    let changes = changed_files(&Object::parse(input.as_bytes())?);
     (!changes.is_empty()).then_some(changes)
 }
 

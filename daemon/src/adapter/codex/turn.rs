@@ -186,6 +186,7 @@ impl Turn {
                 ok,
                 output: output.to_owned(),
                 sandbox: None,
+                diff: Vec::new(),
             });
         }
     }

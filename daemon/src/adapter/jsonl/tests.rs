@@ -242,9 +242,7 @@ fn text_and_thinking_become_their_words() {
 
 #[test]
 fn tool_call_becomes_words_with_its_output_counted() {
-    let mut jsonl = with(&[7]);
-    let turn = TurnId(7);
-    let call = || "c1".to_owned();
+    let (mut jsonl, turn, call) = (with(&[7]), TurnId(7), || "c1".to_owned());
     for (line, expected) in [
         (
             r#"{"type":"tool_start","tool_call_id":"c1","name":"bash","input":{"n":1.0},"read_only":true}"#,
@@ -254,6 +252,7 @@ fn tool_call_becomes_words_with_its_output_counted() {
                 name: "bash".into(),
                 input: r#"{"n":1.0}"#.into(),
                 read_only: true,
+                about: tool::about("bash", "", true),
             },
         ),
         (
@@ -282,6 +281,7 @@ fn tool_call_becomes_words_with_its_output_counted() {
                 ok: false,
                 output: "abcd".into(),
                 sandbox: None,
+                diff: Vec::new(),
             },
         ),
     ] {

@@ -19,6 +19,7 @@ use super::turn::{Turn, failure};
 use super::{LOOKS, LOOKS_OLD, Pi, Recycle};
 use crate::adapter::driver::Out;
 use crate::adapter::object::{Object, content};
+use crate::adapter::tool::about;
 
 /// pi's own tools that change nothing.
 const READ_ONLY: &[&str] = &["find", "grep", "ls", "read"];
@@ -458,12 +459,15 @@ impl Pi {
                 let tool = record
                     .string("toolName")
                     .unwrap_or_else(|| "tool".to_owned());
+                let read_only = READ_ONLY.contains(&tool.as_str());
+                let input = record.raw("args").unwrap_or("{}").to_owned();
                 out.push(WorkerEvent::ToolStarted {
                     turn: name,
                     call,
-                    read_only: READ_ONLY.contains(&tool.as_str()),
+                    about: about(&tool, &input, read_only),
                     name: tool,
-                    input: record.raw("args").unwrap_or("{}").to_owned(),
+                    input,
+                    read_only,
                 });
             }
             "tool_execution_update" => {
@@ -483,6 +487,7 @@ impl Pi {
                     ok: !record.is_true("isError"),
                     output: output("result").unwrap_or_default(),
                     sandbox: None,
+                    diff: Vec::new(),
                 });
             }
         }

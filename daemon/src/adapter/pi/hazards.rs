@@ -383,6 +383,7 @@ fn tool_and_run_ends_unstarted_are_harmless() {
         ok: true,
         output: "o".into(),
         sandbox: None,
+        diff: Vec::new(),
     };
     assert_eq!(replay.events.last(), Some(&ended));
     let message = |text: &str| json!({"role": "assistant", "content": text, "stopReason": "stop"});

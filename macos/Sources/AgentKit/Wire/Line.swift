@@ -147,6 +147,9 @@ public struct ToolStart: Sendable, Equatable {
   public let name: String
   public let input: JSONValue
   public let isReadOnly: Bool
+  /// `read`, `edit`, `delete`, `move`, `search`, `execute`, `think`, `fetch` or `other`.
+  public let kind: String
+  public let locations: [ToolLocation]
 
   init?(_ json: JSONValue) {
     guard let call = json["tool_call_id"]?.string else { return nil }
@@ -154,6 +157,38 @@ public struct ToolStart: Sendable, Equatable {
     name = json["name"]?.string ?? ""
     input = json["input"] ?? .null
     isReadOnly = json["read_only"]?.bool ?? false
+    kind = json["kind"]?.string ?? "other"
+    locations = json["locations"]?.array?.compactMap(ToolLocation.init) ?? []
+  }
+}
+
+/// A file that a tool call is about.
+public struct ToolLocation: Sendable, Equatable {
+  /// As the agent names it.
+  public let path: String
+  public let line: Int?
+
+  init?(_ json: JSONValue) {
+    guard let path = json["path"]?.string else { return nil }
+    self.path = path
+    line = json["line"]?.integer
+  }
+}
+
+/// What a tool call changed in one file: a passage or the whole, or a unified diff.
+public struct FileChange: Sendable, Equatable {
+  /// As the agent names it.
+  public let path: String
+  public let old: String?
+  public let new: String?
+  public let diff: String?
+
+  init?(_ json: JSONValue) {
+    guard let path = json["path"]?.string else { return nil }
+    self.path = path
+    old = json["old"]?.string
+    new = json["new"]?.string
+    diff = json["diff"]?.string
   }
 }
 
@@ -161,12 +196,14 @@ public struct ToolEnd: Sendable, Equatable {
   public let call: String
   public let isOK: Bool
   public let output: String
+  public let diff: [FileChange]
 
   init?(_ json: JSONValue) {
     guard let call = json["tool_call_id"]?.string else { return nil }
     self.call = call
     isOK = json["ok"]?.bool ?? false
     output = json["output"]?.string ?? ""
+    diff = json["diff"]?.array?.compactMap(FileChange.init) ?? []
   }
 }
 

@@ -184,6 +184,43 @@ fn acp_load_tells_all_before_it_answers() {
 }
 
 #[test]
+fn acp_own_turn_is_told_behind_one_followed() {
+    let mut scene = Scene::new();
+    let params = json!({"sessionId": SESSION, "cwd": "/w", "mcpServers": []});
+    scene.request("session/load", params);
+    scene.answer("session.list", row(1, "working"));
+    scene.answer("agents", agents());
+    scene.answer("models", models());
+    let runs =
+        json!({"job": "j1", "state": "running", "accepted_at": "", "text": "one", "messages": []});
+    scene.answer("session.history", history(json!([runs])));
+    let id = scene.prompt("two");
+    let (subscribe, send) = (scene.asked("subscribe"), scene.asked("send"));
+    scene.told();
+    // They come by two ways, of which the second may be faster.
+    for line in [
+        accepted("j2", 2),
+        delta("j2", 0, "second"),
+        ended("j2", 4, "end_turn"),
+    ] {
+        scene.line(&send, line);
+    }
+    assert!(scene.told().is_empty());
+    scene.line(&subscribe, delta("j1", 0, "first"));
+    scene.line(&subscribe, ended("j1", 3, "end_turn"));
+    assert_eq!(
+        scene.told(),
+        [
+            "agent_message_chunk first".to_owned(),
+            "usage_update".to_owned(),
+            "agent_message_chunk second".to_owned(),
+            "usage_update".to_owned(),
+            format!("{id} end_turn"),
+        ]
+    );
+}
+
+#[test]
 fn acp_resume_tells_only_what_is_in_flight() {
     let mut scene = Scene::new();
     let id = scene.request("session/resume", json!({"sessionId": SESSION, "cwd": "/w"}));
@@ -309,6 +346,8 @@ fn acp_agent_changes_until_the_first_turn() {
     let send = scene.asked("send");
     assert_eq!(send.fields["agent"], "timmy");
     scene.line(&send, accepted("j1", 1));
+    let agents = &scene.said[0]["params"]["update"]["configOptions"][0]["options"];
+    assert_eq!(agents.as_array().map(Vec::len), Some(1), "{agents}");
     assert_eq!(scene.told(), ["config_option_update"]);
     let id = set_option(&mut scene, "agent", "pi");
     let said = scene.said.remove(0);
@@ -440,6 +479,19 @@ fn acp_session_lost_while_made_is_found() {
         (said["id"].as_u64(), &said["result"]["sessionId"]),
         (Some(id), &json!(SESSION))
     );
+}
+
+#[test]
+fn acp_list_of_a_stopping_daemon_waits() {
+    let mut scene = Scene::new();
+    let id = scene.request("session/list", json!({}));
+    let draining =
+        json!({"type": "error", "code": "draining", "error": "stopping", "retryable": true});
+    scene.answer("session.list", draining);
+    assert!(scene.said.is_empty());
+    scene.lose();
+    scene.answer("session.list", row(2, "idle"));
+    assert_eq!(scene.told(), [format!("{id} ")]);
 }
 
 #[test]

@@ -81,6 +81,27 @@ fn acp_prompt_is_told_in_order_then_answered() {
 }
 
 #[test]
+fn acp_tool_is_told_as_the_daemon_does() {
+    let (mut scene, _, send) = running();
+    let starts = json!({"type": "tool_start", "seq": 2, "job": "j1", "tool_call_id": "c1", "name": "edit", "input": {},
+        "read_only": false, "kind": "move", "locations": [{"path": "/a", "line": 3}, {"path": "b"}]});
+    let ends = json!({"type": "tool_end", "seq": 3, "job": "j1", "tool_call_id": "c1", "ok": true, "output": "ok",
+        "truncated": false, "duration_ms": 1, "diff": [{"path": "/a", "old": "x", "new": "y"}]});
+    scene.line(&send, starts);
+    scene.line(&send, ends);
+    let [.., started, ended] = &scene.said[..] else {
+        panic!("{:?}", scene.said);
+    };
+    let started = &started["params"]["update"];
+    assert_eq!(started["kind"], "move");
+    assert_eq!(started["locations"], json!([{"path": "/a", "line": 3}]));
+    let shown = &ended["params"]["update"]["content"];
+    let diff = json!({"type": "diff", "path": "/a", "oldText": "x", "newText": "y"});
+    assert_eq!(shown[0], diff);
+    assert_eq!(shown[1]["content"]["text"], "ok");
+}
+
+#[test]
 fn acp_usage_is_told_as_the_protocol_counts() {
     let (mut scene, _, send) = running();
     scene.line(&send, ended("j1", 2, "max_tokens"));
@@ -241,6 +262,12 @@ fn acp_question_of_the_wrong_answer_is_denied() {
         let nobody = json!({"question_id": "j1-q1", "cancel": true});
         assert_eq!(scene.asked("answer").fields, nobody);
     }
+    // One that was denied at once is shown to nobody.
+    let (mut scene, _, send) = running();
+    let mut denied = question("approval");
+    denied.as_object_mut().unwrap().remove("expires_at");
+    scene.line(&send, denied);
+    assert!(scene.said.is_empty() && scene.asked.is_empty());
     // What the client can't be asked holds nobody up.
     let (mut scene, _, send) = running();
     scene.line(&send, question("secret"));
