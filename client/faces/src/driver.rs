@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use agentd_client::client::Options;
 use agentd_client::connection::LostError;
 use agentd_client::wire::Received;
-use agentd_client::{Client, ClientError};
+use agentd_client::{Client, ClientError, Fallback};
 use agentd_protocol::{Decoder, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::JoinSet;
 
 use crate::face::{Face, Outbox, Ticket};
 
@@ -21,6 +22,8 @@ pub const MAX_CLIENT_LINE: usize = 2 * agentd_protocol::limits::MAX_LINE_IN;
 const READ: usize = 64 * 1024;
 /// So long after the last line the program's pages are given back: an editor keeps a face for days.
 const IDLE: Duration = Duration::from_secs(1);
+/// A face that runs agents by itself looks so often, while it is idle, whether there is a daemon again.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What woke the driver.
 #[expect(
@@ -52,6 +55,7 @@ pub async fn run(
     let mut buffer = vec![0; READ].into_boxed_slice();
     let mut open = true;
     let mut idle_at = Some(Instant::now() + IDLE);
+    let mut left = JoinSet::new();
     while open || !face.is_done() {
         let event = tokio::select! {
             read = input.read(&mut buffer), if open => Event::Bytes(read),
@@ -94,7 +98,13 @@ pub async fn run(
             Event::Timer => face.timer(now, &mut out),
             Event::Idle => {
                 agentd_base::program::forget();
-                idle_at = None;
+                // On this machine: another one isn't called for it.
+                let reason = daemon.as_ref().and_then(Client::fallback_reason);
+                let is_alone = reason.is_some();
+                idle_at = is_alone.then(|| now + LOOK_AGAIN);
+                if is_alone && face.is_idle() {
+                    go_over(&mut daemon, options, &mut left).await;
+                }
             }
         }
         carry_out(face, options, &mut out, (&mut daemon, broken), &mut output).await?;
@@ -102,6 +112,7 @@ pub async fn run(
     if let Some(daemon) = daemon {
         daemon.close().await;
     }
+    left.join_all().await;
     Ok(())
 }
 
@@ -168,6 +179,20 @@ async fn connected<'a>(
     }
 }
 
+/// To the daemon, if there is one by now: what runs beside it keeps its sessions from everybody else.
+async fn go_over(alone: &mut Option<Client>, options: &Options, left: &mut JoinSet<()>) {
+    let daemons_only = Options {
+        fallback: Fallback::Forbidden,
+        ..options.clone()
+    };
+    if let Ok(there) = Client::connect_or_oneshot(daemons_only).await
+        && let Some(alone) = alone.replace(there)
+    {
+        // What it accepted ends first, and nobody here waits for that.
+        left.spawn(alone.close());
+    }
+}
+
 /// The next line of a daemon, if there is a connection; never without one.
 async fn next_line(daemon: &mut Option<Client>) -> Result<Received, LostError> {
     match daemon {
@@ -186,8 +211,8 @@ async fn sleep_until(deadline: Option<Instant>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use agentd_client::Asks;
     use agentd_client::client::Attended;
-    use agentd_client::{Asks, Fallback};
     use serde_json::{Value, json};
     use tokio::io::{AsyncBufReadExt, BufReader};
     use tokio::net::UnixListener;

@@ -52,6 +52,11 @@ pub trait Face {
 
     /// Is nothing left to do, once the client has ended?
     fn is_done(&self) -> bool;
+
+    /// Is nothing under way that a connection belongs to?
+    fn is_idle(&self) -> bool {
+        self.is_done()
+    }
 }
 
 /// What a face wants carried out.

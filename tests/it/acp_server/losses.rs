@@ -64,6 +64,38 @@ fn acp_without_a_daemon_runs_one_for_itself() {
     assert_eq!(editor.text(&session, "agent_message_chunk"), "alone");
 }
 
+/// What it ran by itself is everybody's as soon as there is a daemon.
+#[test]
+fn acp_idle_face_goes_over_to_a_daemon() {
+    let place = Place::new(&Daemon::config(""));
+    let mut editor = Editor::start(&place, &["--agent", "chaos"]);
+    let session = editor.open(&place);
+    let alone = editor.prompt(&session, "chaos:say alone");
+    assert_eq!(editor.answer(alone)["result"]["stopReason"], "end_turn");
+    let daemon = place.start();
+    wait_for("the session is free", || {
+        let sent = daemon.agentctl(&["send", "-q", "-s", &session, "chaos:say here"]);
+        (sent.code == Some(0)).then(|| assert_eq!(sent.stdout, "here\n"))
+    });
+    let both = editor.prompt(&session, "chaos:say both");
+    assert_eq!(editor.answer(both)["result"]["stopReason"], "end_turn");
+    assert_eq!(editor.text(&session, "agent_message_chunk"), "aloneboth");
+}
+
+#[test]
+fn acp_session_is_deleted_with_its_turn() {
+    let daemon = Daemon::start();
+    let mut editor = Editor::start(&daemon.place, &["--agent", "chaos"]);
+    let session = editor.open(&daemon.place);
+    let prompt = editor.prompt(&session, "chaos:say on;sleep-ms 600000");
+    editor.update("agent_message_chunk");
+    let deleted = editor.ask("session/delete", &json!({"sessionId": session}));
+    assert!(deleted["result"].is_object(), "{deleted:#}");
+    assert_eq!(editor.answer(prompt)["result"]["stopReason"], "cancelled");
+    let left = editor.ask("session/list", &json!({}));
+    assert_eq!(left["result"]["sessions"], json!([]));
+}
+
 /// An editor keeps it for days, and mostly asks nothing.
 #[test]
 fn acp_idle_face_gives_pages_back() {

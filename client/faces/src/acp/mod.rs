@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 
 use crate::face::{Face, Outbox, Ticket};
 use crate::json_rpc::{self, Failure, Message, params};
-use state::{Asked, Put, Session, Way, What};
+use state::{Asked, Deletion, Put, Session, Way, What};
 use turn::Turn;
 use wire::{Notification, Update};
 
@@ -65,6 +65,8 @@ pub struct Acp {
     /// Who can be chosen; `None` until somebody asked.
     agents: Option<Agents>,
     puts: BTreeMap<String, Put>,
+    /// Deletions that wait for turns to end, with the time of the next look.
+    deletions: Vec<(Instant, Deletion)>,
     output_at: Option<Instant>,
     /// Connections that were lost since the daemon last said something.
     losses: u32,
@@ -102,6 +104,7 @@ impl Acp {
             following: None,
             agents: None,
             puts: BTreeMap::new(),
+            deletions: Vec::new(),
             output_at: None,
             losses: 0,
             ends_at: None,
@@ -142,7 +145,7 @@ impl Acp {
             "session/fork" => params(given).and_then(|open| self.fork_session(&id, open, now, out)),
             "session/set_title" => params(given).and_then(|set| self.title_session(&id, set, out)),
             "session/close" => params(given).and_then(|of| self.close_session(&id, &of, out)),
-            "session/delete" => params(given).map(|of| self.delete_session(&id, of, out)),
+            "session/delete" => params(given).map(|of| self.delete_session(&id, of, now, out)),
             "session/prompt" => params(given).and_then(|prompt| self.prompt(&id, prompt, out)),
             "session/set_config_option" => params(given).and_then(|set: wire::SetOption| {
                 let wire::SetOption {
@@ -260,6 +263,7 @@ impl Acp {
             What::Titled(session) => self.titled(&session, result, out),
             What::Listed(reply) => self.listed(&reply, result, out),
             What::Closing { reply, session } => Self::closing(&reply, &session, result, out),
+            What::Deleted(deletion) => self.deleted(deletion, result, now, out),
             What::Done(reply) => match result {
                 Ok(_) => out.say(&json_rpc::answer(&reply, &json!({}))),
                 Err(failure) => refuse(&reply, &failure, out),
@@ -417,7 +421,9 @@ impl Face for Acp {
         let openings = self.sessions.values();
         let openings = openings.filter_map(|one| one.opening.as_ref()?.deadline(has_agents));
         let ends = self.ends_at.filter(|_| !self.given_up);
-        openings.chain(self.output_at).chain(ends).min()
+        let deletions = self.deletions.iter().map(|(at, _)| *at);
+        let deletions = deletions.chain(self.output_at);
+        openings.chain(deletions).chain(ends).min()
     }
 
     fn timer(&mut self, now: Instant, out: &mut Outbox) {
@@ -425,14 +431,20 @@ impl Face for Acp {
             self.output_at = None;
             self.tell_output(out);
         }
+        self.delete_again(now, out);
         self.given_up |= self.ends_at.is_some_and(|at| at <= now);
         self.settle_all(now, out);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.turns.is_empty()
     }
 
     /// Accepted turns go on without the client, who finds them by `session/load`.
     fn is_done(&self) -> bool {
         let waited = |asked: &Asked| !matches!(asked.what, What::Turn(_) | What::Nobody);
         let open = self.sessions.values().any(|one| one.opening.is_some());
-        self.given_up || !(open || self.asked.values().any(waited))
+        let deletes = !self.deletions.is_empty();
+        self.given_up || !(open || deletes || self.asked.values().any(waited))
     }
 }

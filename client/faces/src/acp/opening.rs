@@ -17,8 +17,8 @@ use super::failure::{self, check_directory, invalid, is_code};
 use super::history::{History, Needed, Piece, is_over};
 use super::question::Question;
 use super::state::{How, Opening, Session, Way, What};
-use super::turn::{Happened, Turn};
-use super::wire::{Chunk, OpenSession, Update};
+use super::turn::Turn;
+use super::wire::{OpenSession, Update};
 use super::{Acp, refuse};
 use crate::face::Outbox;
 use crate::json_rpc::{self, Failure};
@@ -449,13 +449,10 @@ impl Acp {
         let mut taken = TakenUp::default();
         for row in unfinished {
             let job = row.job;
-            if self.turns.contains_key(&job) {
-                // Our own: it goes on by itself.
+            if let Some(own) = self.turns.get_mut(&job) {
+                // It goes on by itself.
                 if how == How::Load {
-                    let id = format!("{job}.user");
-                    taken
-                        .updates
-                        .push(Update::UserMessageChunk(Chunk::text(id, row.text)));
+                    own.told_anew(row, &mut taken.updates);
                 }
                 continue;
             }
@@ -463,14 +460,7 @@ impl Acp {
             if row.state == JobPhase::Running {
                 turn.shown_prompt(&mut taken.updates);
             }
-            for event in row.events {
-                let line = Received::parse(event.to_string().as_bytes());
-                if let Some(Happened::Closed { question, approved }) =
-                    turn.line(line, &mut taken.updates)
-                {
-                    turn.closed(&question, approved, &mut taken.updates);
-                }
-            }
+            turn.happened(row.events, &mut taken.updates);
             let open = row.questions.into_iter().map(Question::line);
             let open = open.filter_map(|line| serde_json::to_vec(&line).ok());
             let lines = open.map(|line| (job, Received::parse(&line)));

@@ -3,21 +3,26 @@
 //! Owns these requests, and that the client's options are those that there are. Must not know how a
 //! session is opened, nor turns.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_protocol::line::Line;
+use agentd_protocol::request::Abort;
 use agentd_protocol::work::{Named, SessionList, SessionNew, SessionTitle, SetModel};
 use agentd_protocol::{Code, Id};
 use serde_json::json;
 
 use super::failure::{self, check_directory, invalid, is_code};
 use super::options::{self, Chosen};
-use super::state::{How, Opening, Way, What};
+use super::state::{Deletion, How, Opening, Way, What};
 use super::wire::{ListSessions, OfSession, SessionInfo, SetTitle, Update};
 use super::{Acp, Agents, refuse};
 use crate::face::Outbox;
 use crate::json_rpc::{self, Failure};
 
+/// A deleted session's turns have so long to end …
+const DELETION: Duration = Duration::from_secs(15);
+/// … and are looked at so often.
+const DELETE_AGAIN: Duration = Duration::from_millis(50);
 /// Sessions of a list.
 const PAGE: usize = agentd_protocol::limits::MAX_PAGE;
 
@@ -187,14 +192,63 @@ impl Acp {
         refuse(reply, &failure, out);
     }
 
-    /// It leaves the list; what was said in it stays with the daemon.
-    pub(super) fn delete_session(&mut self, id: &Id, of: OfSession, out: &mut Outbox) {
-        self.cancel(&of.session_id, None, out);
-        self.sessions.remove(&of.session_id);
-        let named = Named {
-            session: of.session_id,
+    /// It leaves the list, and its turns end, whoever sent them; what was said in it stays with the daemon.
+    pub(super) fn delete_session(
+        &mut self,
+        id: &Id,
+        of: OfSession,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let session = of.session_id;
+        self.cancel(&session, None, out);
+        let abort = Abort {
+            session: Some(session.clone()),
+            queued: true,
+            ..Abort::default()
         };
-        self.ask("session.close", &named, What::Done(id.clone()), out);
+        self.ask("abort", &abort, What::Nobody, out);
+        let deletion = Deletion {
+            reply: id.clone(),
+            session,
+            until: now + DELETION,
+        };
+        self.close_deleted(deletion, out);
+    }
+
+    fn close_deleted(&mut self, deletion: Deletion, out: &mut Outbox) {
+        let named = Named {
+            session: deletion.session.clone(),
+        };
+        self.ask("session.close", &named, What::Deleted(deletion), out);
+    }
+
+    /// A turn takes a moment to end: until then its session can't be closed.
+    pub(super) fn deleted(
+        &mut self,
+        deletion: Deletion,
+        result: Result<Line, Failure>,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        match result {
+            Err(failure) if is_code(&failure, Code::SessionBusy) && now < deletion.until => {
+                self.deletions.push((now + DELETE_AGAIN, deletion));
+            }
+            Err(failure) => refuse(&deletion.reply, &failure, out),
+            Ok(_) => {
+                self.sessions.remove(&deletion.session);
+                out.say(&json_rpc::answer(&deletion.reply, &json!({})));
+            }
+        }
+    }
+
+    /// Sessions whose turns may have ended by now.
+    pub(super) fn delete_again(&mut self, now: Instant, out: &mut Outbox) {
+        let due = self.deletions.extract_if(.., |(at, _)| *at <= now);
+        for (_, deletion) in due.collect::<Vec<_>>() {
+            self.close_deleted(deletion, out);
+        }
     }
 
     /// What people call it, in every list.

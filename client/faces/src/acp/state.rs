@@ -165,6 +165,7 @@ pub(super) enum What {
         reply: Id,
         session: String,
     },
+    Deleted(Deletion),
     /// Something was done that has no answer of its own.
     Done(Id),
     Models {
@@ -196,6 +197,15 @@ pub(super) enum What {
     Turn(JobId),
     /// Nobody waits for the answer.
     Nobody,
+}
+
+/// A session that leaves the list.
+#[derive(Debug)]
+pub(super) struct Deletion {
+    pub(super) reply: Id,
+    pub(super) session: String,
+    /// Turns that haven't ended by then keep it.
+    pub(super) until: Instant,
 }
 
 /// A question that was put to the client.

@@ -11,6 +11,7 @@ use agentd_client::wire::Received;
 use agentd_protocol::line::{
     ErrorLine, Level, Line, MessageEnd, ToolKind, ToolLocation, ToolTrace, TurnFacts,
 };
+use agentd_protocol::rows::TurnRow;
 use agentd_protocol::{Id, JobId};
 use serde_json::Value;
 
@@ -109,6 +110,45 @@ impl Turn {
                     content: Some(vec![Output::text(call.output.clone())]),
                     ..ToolCall::default()
                 }));
+            }
+        }
+    }
+
+    /// Tells all of it that there was so far, to a client that shows none of it any more.
+    pub(super) fn told_anew(&mut self, row: TurnRow, updates: &mut Vec<Update>) {
+        let mut anew = Self::of_others(&self.session, self.job, row.text);
+        anew.shown_prompt(updates);
+        anew.happened(row.events, updates);
+        let job = self.job;
+        for row in row.messages {
+            let (message, offset) = (row.message, row.offset);
+            let thinking = (!row.thinking.is_empty()).then_some(Line::ThinkingDelta {
+                job,
+                message,
+                offset: 0,
+                text: row.thinking,
+            });
+            let text = (!row.text.is_empty()).then_some(Line::MessageDelta {
+                job,
+                message,
+                offset,
+                text: row.text,
+                native: true,
+            });
+            let deltas = thinking.iter().chain(&text);
+            for delta in deltas.filter_map(|line| serde_json::to_vec(line).ok()) {
+                anew.line(Received::parse(&delta), updates);
+            }
+        }
+        (self.heard, self.calls) = (anew.heard, anew.calls);
+    }
+
+    /// What happened in it before somebody looked.
+    pub(super) fn happened(&mut self, events: Vec<Value>, updates: &mut Vec<Update>) {
+        for event in events {
+            let line = Received::parse(event.to_string().as_bytes());
+            if let Some(Happened::Closed { question, approved }) = self.line(line, updates) {
+                self.closed(&question, approved, updates);
             }
         }
     }

@@ -167,7 +167,7 @@ impl Mcp {
         let sends: Vec<Send> = sends.collect::<Result<_, _>>()?;
         fits(&sends)?;
         let fields = json!({"jobs": sends});
-        let single = Single::new("dispatch", fields, Again::Yes, single::dispatched);
+        let single = Single::new("dispatch", fields, Again::Keyed, single::dispatched);
         Ok((Box::new(single), used))
     }
 

@@ -43,6 +43,13 @@ impl Outcome {
         }
     }
 
+    /// Nobody knows whether it was done.
+    pub(super) fn unknown(error: &str, hint: &str) -> Self {
+        let mut outcome = Self::refusal(Code::OutcomeUnknown.name(), error, Some(hint));
+        outcome.structured["state"] = json!("unknown");
+        outcome
+    }
+
     /// Arguments that aren't what the tool takes: for the model, which says it again.
     pub(super) fn wrong(why: &str) -> Self {
         Self::refusal(Code::InvalidRequest.name(), why, None)

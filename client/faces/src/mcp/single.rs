@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use agentd_client::ClientError;
 use agentd_client::again::MOST_LOSSES;
 use agentd_client::wire::Received;
 use agentd_protocol::rows::{AgentRow, JobRow, SessionRow, TurnRow};
@@ -11,7 +12,7 @@ use agentd_protocol::{Code, JobId, Line};
 use serde_json::{Value, json};
 
 use super::outcome::Outcome;
-use super::work::{BEAT, Scene, Step, Work};
+use super::work::{BEAT, Scene, Step, Work, nobody_serves};
 use crate::face::Ticket;
 
 /// Bytes of a page of history.
@@ -19,11 +20,17 @@ const LONGEST_PAGE: usize = 20 * 1024;
 /// Bytes of a text in it, where no job was named.
 const LONGEST_TURN: usize = 4 * 1024;
 
+/// Where a job has ended, or is another's.
+pub(super) const NOTHING_CANCELLED: &str =
+    "nothing was cancelled: no such job is left, or another agentd process runs it";
+
 /// May it be asked again when no answer came?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Again {
-    /// Twice is as good as once.
+    /// It only looks.
     Yes,
+    /// By its key it is done once.
+    Keyed,
     /// It may have happened.
     No,
 }
@@ -82,9 +89,14 @@ impl Work for Single {
         self.losses += 1;
         if self.again == Again::No || self.losses > MOST_LOSSES {
             let error = "the connection to agentd was lost: whether it was done is not known";
-            return Step::Done(Outcome::refusal(Code::OutcomeUnknown.name(), error, None));
+            return Step::Done(Outcome::unknown(error, "`jobs` says what became of it"));
         }
         self.begin(scene)
+    }
+
+    fn unreachable(&mut self, why: &ClientError) -> Step {
+        let changes = !matches!(self.again, Again::Yes);
+        Step::Done(nobody_serves(why, changes && self.losses > 0))
     }
 }
 
@@ -197,7 +209,11 @@ pub(super) fn cancelled(line: &Line) -> Option<Value> {
     let Line::Abort { jobs, .. } = line else {
         return None;
     };
-    Some(json!({"jobs": jobs}))
+    let mut told = json!({"jobs": jobs});
+    if jobs.is_empty() {
+        told["hint"] = json!(NOTHING_CANCELLED);
+    }
+    Some(told)
 }
 
 pub(super) fn sessions(line: &Line) -> Option<Value> {

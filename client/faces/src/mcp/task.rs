@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::outcome::{Outcome, map};
 use super::peer::Peer;
 use super::question::{Question, answer};
+use super::single::NOTHING_CANCELLED;
 use super::work::{Requested, Scene, Step, Work};
 use crate::face::Ticket;
 use crate::json_rpc::{Failure, INTERNAL_ERROR, INVALID_PARAMS};
@@ -301,7 +302,7 @@ impl Work for Cancel {
         match received.line {
             Some(Line::Abort { .. }) if scene.peer.is_stateless() => Step::Answers(json!({})),
             Some(Line::Abort { jobs, .. }) if jobs.is_empty() => {
-                let why = format!("the task {} has ended", self.job);
+                let why = format!("{}: {NOTHING_CANCELLED}", self.job);
                 Step::Fails(Failure::new(INVALID_PARAMS, why))
             }
             Some(Line::Abort { .. }) => {

@@ -381,6 +381,35 @@ fn mcp_daemon_lost_is_asked_again_by_key() {
     assert_eq!(played.asked, Vec::<Value>::new());
 }
 
+/// A model that took it for a failure would ask again.
+#[test]
+fn mcp_lost_call_may_have_been_accepted() {
+    let gone = ClientError::Unreachable {
+        error: "no daemon is running".to_owned(),
+        hint: None,
+    };
+    let jobs = json!({"jobs": [{"prompt": "hi"}]});
+    for (tool, arguments, lost, state) in [
+        ("ask", json!({"prompt": "hi"}), true, "unknown"),
+        ("dispatch", jobs.clone(), true, "unknown"),
+        ("agents", json!({}), true, "failed"),
+        ("dispatch", jobs, false, "failed"),
+    ] {
+        let mut played = Played::new();
+        played.calls(1, tool, &arguments);
+        played.request();
+        if lost {
+            played.lost();
+            played.request();
+        }
+        played.face.unreachable(&gone, played.now, &mut played.out);
+        played.looked();
+        let said = played.answer();
+        let told = &said["result"]["structuredContent"];
+        assert_eq!(told["state"], state, "{tool}: {told}");
+    }
+}
+
 #[test]
 fn mcp_daemon_that_stops_is_asked_again() {
     let mut played = Played::new();

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::outcome::{Outcome, map};
 use super::question::{Kind, Question, answer};
 use super::task::Create;
-use super::work::{Abandoned, BEAT, Requested, Scene, Step, Work};
+use super::work::{Abandoned, BEAT, Requested, Scene, Step, Work, nobody_serves};
 use crate::face::Ticket;
 
 /// However short the time to wait is: whether it was accepted is worth it.
@@ -120,11 +120,7 @@ impl Turn {
                 return Step::Done(Outcome::refusal(Code::Draining.name(), error, None));
             }
             let error = "agentd has not answered so far, and may have accepted it";
-            return Step::Done(Outcome::refusal(
-                Code::OutcomeUnknown.name(),
-                error,
-                Some("`jobs` says whether it did"),
-            ));
+            return Step::Done(Outcome::unknown(error, "`jobs` says whether it did"));
         };
         if scene.peer.tasks {
             return Step::Becomes(Box::new(Create::new(accepted.job)));
@@ -332,8 +328,8 @@ impl Work for Turn {
         self.losses += 1;
         if self.losses > MOST_LOSSES {
             let error = "the connection to agentd was lost again and again";
-            let hint = Some("`jobs` says what became of it");
-            return Step::Done(Outcome::refusal(Code::OutcomeUnknown.name(), error, hint));
+            let hint = "`jobs` says what became of it";
+            return Step::Done(Outcome::unknown(error, hint));
         }
         // It is told again from its beginning.
         self.so_far.clear();
@@ -347,15 +343,11 @@ impl Work for Turn {
 
     fn unreachable(&mut self, why: &ClientError) -> Step {
         let Some(accepted) = &self.accepted else {
-            let hint = Some(agentd_client::client::START_IT);
-            return Step::Done(Outcome::refusal("unreachable", &why.to_string(), hint));
+            return Step::Done(nobody_serves(why, self.losses > 0));
         };
         let error = format!("the daemon was lost while {} ran: {why}", accepted.job);
-        let mut outcome = Outcome::refusal(
-            Code::OutcomeUnknown.name(),
-            &error,
-            Some("when it is back, `collect` has what became of the job"),
-        );
+        let hint = "when it is back, `collect` has what became of the job";
+        let mut outcome = Outcome::unknown(&error, hint);
         outcome.structured.append(&mut self.facts("unknown"));
         Step::Done(outcome)
     }

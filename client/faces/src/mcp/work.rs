@@ -62,11 +62,7 @@ pub(super) trait Work: Send {
 
     /// Nobody serves.
     fn unreachable(&mut self, why: &ClientError) -> Step {
-        Step::Done(Outcome::refusal(
-            "unreachable",
-            &why.to_string(),
-            Some(agentd_client::client::START_IT),
-        ))
+        Step::Done(nobody_serves(why, false))
     }
 
     /// When its time comes.
@@ -82,6 +78,20 @@ pub(super) trait Work: Send {
     /// What ends with a request that is cancelled.
     fn abandoned(&self) -> Abandoned {
         Abandoned::Nothing
+    }
+}
+
+/// Nobody serves, and whoever did so before may have accepted what `was_lost`: a model that took that for
+/// a failure would ask again, and have it done twice.
+pub(super) fn nobody_serves(why: &ClientError, was_lost: bool) -> Outcome {
+    let why = why.to_string();
+    match was_lost {
+        true => {
+            let hint =
+                "it may have been accepted, and run: when the daemon is back, `jobs` says so";
+            Outcome::unknown(&why, hint)
+        }
+        false => Outcome::refusal("unreachable", &why, Some(agentd_client::client::START_IT)),
     }
 }
 

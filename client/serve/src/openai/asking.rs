@@ -11,7 +11,7 @@ use agentd_faces::openai::conversation::{Conversation, Sum};
 use agentd_faces::openai::model::ModelName;
 use agentd_protocol::limits::MAX_KEY;
 use agentd_protocol::request::check_session;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 
 use super::Refusal;
 use crate::dispatch::key_of;
@@ -69,16 +69,31 @@ impl Name {
     }
 }
 
+/// What a header says. Clients write UTF-8 into it, or what is left of it is Latin-1.
+fn words_of(value: &HeaderValue) -> String {
+    let bytes = value.as_bytes();
+    let words = std::str::from_utf8(bytes).map_or_else(
+        |_latin| bytes.iter().copied().map(char::from).collect(),
+        str::to_owned,
+    );
+    words.trim().to_owned()
+}
+
 impl Asking {
     /// Reads the headers.
     pub(super) fn read(headers: &HeaderMap, path: &str, body: &str) -> Result<Self, Refusal> {
+        let said = |name: &str| headers.get(name).map(words_of);
+        let (session, hermes) = (said("x-agentd-session"), said("x-hermes-session-id"));
+        let chat = said("x-openwebui-chat-id");
         let word = |name: &str| {
             let word = headers.get(name)?.to_str().ok()?;
             Some(word.trim()).filter(|word| !word.is_empty())
         };
         let key = key_of(headers)?;
-        let session = word("x-agentd-session").or_else(|| word("x-hermes-session-id"));
-        let chat = word("x-openwebui-chat-id");
+        let there = |word: &&str| !word.is_empty();
+        let session = session.as_deref().filter(there);
+        let session = session.or(hermes.as_deref().filter(there));
+        let chat = chat.as_deref().filter(there);
         let codex = word("x-codex-turn-metadata").and_then(codex_turn);
         let model = word("x-hermes-model");
         let mut sum = Sum::default();
@@ -161,11 +176,12 @@ fn codex_turn(metadata: &str) -> Option<String> {
 mod tests {
     use super::*;
     use agentd_faces::openai::conversation::{Role, Said};
+    use axum::http::HeaderName;
 
     fn asking(headers: &[(&'static str, &str)], body: &str) -> Asking {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.insert(*name, value.parse().unwrap());
+            map.insert(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
         Asking::read(&map, "/v1/responses", body).unwrap()
     }
@@ -224,5 +240,13 @@ mod tests {
         assert_eq!((odd.session.len(), odd.word.as_deref()), (39, Some("a b")));
         assert_eq!(odd, named("a b"));
         assert_ne!(odd.session, named("a  b").session);
+        // As clients write what isn't ASCII, either way.
+        assert_eq!(named("é").word.as_deref(), Some("é"));
+        let latin = HeaderMap::from_iter([(
+            HeaderName::from_static("x-agentd-session"),
+            HeaderValue::from_bytes(b"\xe9").unwrap(),
+        )]);
+        let latin = Asking::read(&latin, "/v1/responses", "").unwrap();
+        assert_eq!(latin.session, Some(named("é")));
     }
 }

@@ -97,6 +97,53 @@ fn acp_session_that_cannot_be_made_is_refused() {
     assert_eq!(scene.told(), [format!("{id} error -32002")]);
 }
 
+/// The same process has it in flight, and has told of it before.
+#[test]
+fn acp_own_turn_is_told_anew_when_loaded() {
+    let mut scene = Scene::open();
+    let id = scene.prompt("hi");
+    let send = scene.asked("send");
+    scene.line(&send, accepted("j1", 1));
+    scene.line(&send, delta("j1", 0, "so far"));
+    scene.told();
+    let open = json!({"sessionId": SESSION, "cwd": "/w", "mcpServers": []});
+    scene.request("session/load", open);
+    scene.answer("session.list", row(0, "working"));
+    scene.answer("models", models());
+    let tool = json!({"type": "tool_start", "seq": 2, "job": "j1", "tool_call_id": "c1", "name": "bash",
+        "input": {"command": "ls"}, "read_only": false});
+    let runs = json!({"job": "j1", "state": "running", "accepted_at": "", "text": "hi", "events": [tool],
+        "messages": [{"message": 0, "text": "so far, and"}]});
+    // Said while it is looked up, and in what is found already.
+    scene.line(&send, delta("j1", 6, ", and"));
+    scene.line(&send, tool.clone());
+    scene.answer("session.history", history(json!([runs])));
+    scene.line(&send, delta("j1", 11, " on"));
+    scene.line(&send, ended("j1", 3, "end_turn"));
+    let told = scene.told();
+    let told: Vec<&str> = told.iter().map(String::as_str).collect();
+    assert_eq!(
+        told[..4],
+        [
+            "user_message_chunk hi",
+            "tool_call j1.c1 in_progress ls",
+            "agent_message_chunk so far, and",
+            told[3],
+        ]
+    );
+    let texts = told
+        .iter()
+        .filter(|one| one.starts_with("agent_message_chunk"));
+    assert_eq!(
+        texts.copied().collect::<Vec<_>>(),
+        ["agent_message_chunk so far, and", "agent_message_chunk  on"]
+    );
+    assert!(
+        told.contains(&format!("{id} end_turn").as_str()),
+        "{told:?}"
+    );
+}
+
 /// It ends before the daemon hears that its lines are wanted.
 #[test]
 fn acp_turn_that_ends_while_loaded_is_told() {

@@ -331,6 +331,27 @@ fn acp_turn_is_taken_up_after_a_loss() {
     assert_eq!(told.last(), Some(&format!("{id} error -32603")));
 }
 
+/// A turn that is cancelled takes a moment to end.
+#[test]
+fn acp_deleted_session_waits_for_its_turns() {
+    let (mut scene, id, send) = running();
+    let deleted = scene.request("session/delete", json!({"sessionId": SESSION}));
+    let busy = json!({"type": "error", "code": "session-busy", "error": "1 unfinished turn", "retryable": true});
+    scene.answer("session.close", busy);
+    scene.line(&send, ended("j1", 2, "cancelled"));
+    let told = scene.told();
+    assert!(told.contains(&format!("{id} cancelled")), "{told:?}");
+    assert!(!told.contains(&format!("{deleted} ")), "{told:?}");
+    scene.now = scene.face.deadline().unwrap();
+    scene.face.timer(scene.now, &mut scene.out);
+    scene.take();
+    scene.answer(
+        "session.close",
+        json!({"type": "session.close", "ok": true, "session": SESSION}),
+    );
+    assert_eq!(scene.told(), [format!("{deleted} ")]);
+}
+
 #[test]
 fn acp_turn_whose_lines_are_gone_is_lost() {
     let (mut scene, id, _) = running();
