@@ -233,6 +233,9 @@ fn conversation_is_a_session() {
     let Some((daemon, http)) = served() else {
         return;
     };
+    let topic = json!({"metadata": {"topic": "demo"}});
+    let told = http.post("/v1/conversations", &topic);
+    assert_eq!(header(&told, "x-agentd-ignored"), Some("metadata"));
     let made = http.post("/v1/conversations", &json!({})).json();
     let id = made["id"].as_str().unwrap();
     assert_eq!(

@@ -43,7 +43,7 @@ const ASKS_AGAIN: [&str; 3] = [
 const WAITING: usize = 64;
 const SESSION: HeaderName = HeaderName::from_static("x-agentd-session");
 const HERMES_SESSION: HeaderName = HeaderName::from_static("x-hermes-session-id");
-const IGNORED: HeaderName = HeaderName::from_static("x-agentd-ignored");
+pub(super) const IGNORED: HeaderName = HeaderName::from_static("x-agentd-ignored");
 
 /// Makes of lines what is told.
 pub(super) trait Teller: Send + 'static {

@@ -2,6 +2,7 @@
 //!
 //! Owns what a response goes on from. Must not know its shape, nor how it is read again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentd_client::key;
@@ -20,11 +21,11 @@ use agentd_protocol::{JobId, Line};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::answer::{self, Teller};
+use super::answer::{self, IGNORED, Teller};
 use super::asking::{Asking, Name};
 use super::plan::{Plan, Source, asked_before};
 use super::read_again::{id_of, seconds, stored};
@@ -219,10 +220,16 @@ pub(super) async fn make_conversation(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<impl IntoResponse, Refusal> {
     let read = body::read_any(&headers, body, &app.room).await?;
+    let mut ignored = HeaderMap::new();
     if let Some(read) = read {
         let mut fields = Fields::of(&read.text)?;
+        let metadata = fields.take::<BTreeMap<String, String>>("metadata")?;
+        if metadata.is_some_and(|metadata| !metadata.is_empty()) {
+            // A session has no labels.
+            ignored.insert(IGNORED, HeaderValue::from_static("metadata"));
+        }
         let items = fields.take::<Vec<Value>>("items")?;
         if items.is_some_and(|items| !items.is_empty()) {
             let why =
@@ -234,7 +241,7 @@ pub(super) async fn make_conversation(
     let created = now().as_secs();
     let rest = random.get(..24).unwrap_or_default();
     let id = format!("conv_{created:08x}{rest}");
-    Ok(Json(conversation(&id, created)))
+    Ok((ignored, Json(conversation(&id, created))))
 }
 
 /// When a name was made here, which it says itself: nothing else is kept of it.
