@@ -163,8 +163,8 @@ class Ambiguous(WithDaemon):
     def test_several_agents_that_could_are_told_as_an_argument(self) -> None:
         with self.assertRaises(errors.AmbiguousError) as caught:
             self.harness.run_session("hello")
-        self.assertEqual(caught.exception.choices, ["claude", "pi"])
-        ways = 'name one, as agent="claude" or agent="pi"'
+        self.assertEqual(caught.exception.choices, ["claude", "pi", "timmy"])
+        ways = 'name one, as agent="claude" or agent="pi" or agent="timmy"'
         self.assertIn(ways, str(caught.exception))
 
     def test_hints_of_the_daemon_are_told_as_calls(self) -> None:

@@ -63,15 +63,24 @@ fn pids(children: &str) -> impl Iterator<Item = Pid> {
         .map(Pid::from_raw)
 }
 
+/// Processes as they were found, one after the other.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) processes: Vec<Process>,
+    /// Was one gone when it was looked at? What it left has another parent now, where nobody looked.
+    pub(super) gone: bool,
+}
+
 /// These processes and all below them. What changes meanwhile may be missing.
-pub(super) fn below(roots: impl IntoIterator<Item = Pid>) -> Vec<Process> {
+pub(super) fn below(roots: impl IntoIterator<Item = Pid>) -> Found {
     let mut next: Vec<Pid> = roots.into_iter().collect();
-    let mut found = Vec::new();
+    let mut found = Found::default();
     while let Some(pid) = next.pop() {
         let Some(process) = process(pid) else {
+            found.gone = true;
             continue;
         };
-        found.push(process);
+        found.processes.push(process);
         if !process.zombie {
             next.extend(children_of(pid).unwrap_or_default());
         }
@@ -163,11 +172,14 @@ mod tests {
         let ours = (0..1000).find_map(|_| children()).unwrap();
         assert!(ours.contains(&pid));
         let found = below([pid]);
+        let found = found.processes;
         let parents: Vec<Pid> = found.iter().map(|process| process.parent).collect();
         assert_eq!(parents, [Pid::this(), pid], "{found:?}");
         for process in found {
             nix::sys::signal::kill(process.pid, nix::sys::signal::Signal::SIGKILL).unwrap();
         }
         shell.wait().unwrap();
+        let found = below([pid]);
+        assert!(found.processes.is_empty() && found.gone);
     }
 }

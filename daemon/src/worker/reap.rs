@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::environment;
-use super::family::{self, Process};
+use super::family::{self, Found, Process};
 use crate::platform::cgroup::Group;
 use crate::platform::instance;
 use crate::platform::limit_mark::LimitMark;
@@ -334,8 +334,15 @@ fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Survivo
     let mut found = Survivors::default();
     // What the leader started is not older than it; the rest need not be looked into.
     let since = family::process(leader).map_or(0, |leader| leader.started);
-    for process in remaining(leader) {
-        if process.pid == leader || process.zombie {
+    let remaining = remaining(leader);
+    // What one left that ended meanwhile may have become our child behind our look, whoever reaps it.
+    found.reaped += usize::from(remaining.gone);
+    for process in remaining.processes {
+        if process.pid == leader {
+            continue;
+        }
+        if process.zombie {
+            found.reaped += usize::from(is_adopted(&process, &leaders()));
             continue;
         }
         // It has no environment any more, so whose it was can't be seen; as our child it is a
@@ -368,14 +375,20 @@ fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Survivo
 
 /// What may be there of a dead leader: whatever is below our children that are no leaders. Where
 /// orphans aren't ours, or children can't be listed, it may be any process.
-fn remaining(leader: Pid) -> Vec<Process> {
+fn remaining(leader: Pid) -> Found {
     let children = {
         let leaders = leaders();
         let is_other = |pid: &Pid| *pid != leader && !leaders.contains_key(&pid.as_raw());
         let children = family::children().filter(|_| adopts());
         children.map(|children| children.into_iter().filter(is_other).collect::<Vec<_>>())
     };
-    children.map_or_else(family::table, family::below)
+    children.map_or_else(
+        || Found {
+            processes: family::table(),
+            gone: false,
+        },
+        family::below,
+    )
 }
 
 fn end_stranger(process: &Process, killed: &mut BTreeSet<i32>) {
