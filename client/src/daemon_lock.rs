@@ -23,8 +23,10 @@ use crate::fallback::RESTART_PATIENCE;
 
 /// It is one short object; more than this isn't ours.
 const MAX_LOCK: u64 = 16 * 1024;
-/// A disk that takes longer for it hangs: `status` is there within a second, whatever is wrong.
-const READ_WITHIN: Duration = Duration::from_millis(300);
+/// A disk that takes longer for it hangs: `status` is there within a second, whatever is wrong …
+const READ_WITHIN: Duration = Duration::from_millis(700);
+/// … but for a machine so busy that a thread isn't begun: that says nothing of its disk.
+const BEGUN_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
 pub(crate) struct LockFile {
@@ -91,13 +93,16 @@ pub(crate) fn read(path: &Path) -> Known {
         return None;
     }
     let (tell, told) = sync_channel(1);
+    let (begin, begun) = sync_channel(1);
     let file = path.to_owned();
     let reading = std::thread::Builder::new().spawn(move || {
+        let _nobody_waits = begin.send(());
         let _nobody_waits = tell.send(read_now(&file));
     });
     if reading.is_err() {
         return read_now(path);
     }
+    let _begun_or_late = begun.recv_timeout(BEGUN_WITHIN);
     match told.recv_timeout(READ_WITHIN) {
         Ok(known) => known,
         Err(RecvTimeoutError::Timeout) => {

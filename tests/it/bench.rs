@@ -159,3 +159,18 @@ fn bench_is_nothing_to_go_on_with() {
     let sent = daemon.agentctl(&["send", "-c", "more", "--json"]);
     assert!(sent.stdout.contains("\"session\":\"main\""), "{sent:?}");
 }
+
+/// What isn't shown doesn't count among as many as were asked for.
+#[test]
+fn bench_hides_no_job_from_lists() {
+    let daemon = Daemon::start();
+    let bench = format!("bench-{:032x}-1", 7);
+    for session in ["main", &bench, &bench, &bench] {
+        let sent = daemon.agentctl(&["send", "-s", session, "hi"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    let listed = daemon.agentctl(&["jobs", "-n", "1"]);
+    assert!(listed.stdout.contains("j1 "), "{listed:?}");
+    let listed = daemon.agentctl(&["jobs", "-n", "2"]);
+    assert!(!listed.stdout.contains("j2 "), "{listed:?}");
+}

@@ -38,21 +38,31 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
         let is_of_bench = row.finished_at.is_some() && bench::is_of_bench(&row.session);
         agent.as_ref().is_none_or(|agent| row.agent == *agent) && (named || !is_of_bench)
     };
-    let mut pages = JobPages::new(Jobs {
+    let limit = args.limit.unwrap_or(LIMIT);
+    let mut wanted = Jobs {
         session: args.session,
         agent: args.agent,
         state: args.state.map(Into::into),
         label: args.label,
         parent: args.parent,
         since: args.since.map(|since| since.as_secs_f64()),
-        limit: Some(args.limit.unwrap_or(LIMIT)),
+        limit: Some(limit),
         before: None,
-    });
+    };
+    let mut pages = JobPages::new(wanted.clone());
     let mut found = Vec::new();
     loop {
         match pages.next(client).await {
             Ok(Some(page)) if args.json => output::out_json(&page.line)?,
-            Ok(Some(page)) => found.extend(page.value.into_iter().filter(is_wanted)),
+            Ok(Some(page)) => {
+                wanted.before = page.value.last().map(|row| row.job);
+                found.extend(page.value.into_iter().filter(is_wanted));
+            }
+            // Those that aren't shown don't count.
+            Ok(None) if !args.json && pages.has_more() && found.len() < limit => {
+                wanted.limit = Some(limit - found.len());
+                pages = JobPages::new(wanted.clone());
+            }
             Ok(None) => break,
             Err(error) => return Ok(ask::tell(&error)),
         }

@@ -284,8 +284,12 @@ fn write_copy(conn: &Connection, store: &Path, to: &To, partial: &Path) -> Resul
     // know can't.
     match remember(store, partial) {
         Ok(()) => {}
-        Err(error) if matches!(to, To::File(_)) => {
-            return Err(format!("timmy's sessions can't be copied: {error}"));
+        Err(error) if !matches!(to, To::Due(_)) => {
+            let file = store.with_file_name("timmy").join("timmy.db");
+            return Err(format!(
+                "timmy's sessions can't be copied: {error}; for a copy without them move `{}` away",
+                file.display()
+            ));
         }
         // Nobody is there to mend it: jobs without what timmy remembers are better than nothing.
         Err(error) => tracing::error!(%error, "a planned backup is made without timmy's sessions"),

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 /// Names of copies begin so, and end so; between them is the time.
 const NAME: (&str, &str) = ("agentd-", ".db");
 const KEY: &str = "backup_plan";
+/// What of a copy lies there unchanged for so long nobody finishes any more.
+const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// The plan, and where its copies are.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -81,13 +83,43 @@ impl Planned {
                 Err(error) => tracing::warn!(%error, copy = %shown, "an old backup stays"),
             }
         }
+        for left in unfinished(&self.dir) {
+            let shown = left.display();
+            match fs::remove_file(&left) {
+                Ok(()) => tracing::info!(file = %shown, "what a backup left unfinished is removed"),
+                Err(error) => tracing::warn!(%error, file = %shown, "an unfinished backup stays"),
+            }
+        }
     }
+}
+
+/// What copies that were cut off by a crash left: the empty file that kept their name, and the work
+/// beside it.
+fn unfinished(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let is_left = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let (whole, work) = name.split_once(".partial").unwrap_or((name, ""));
+        let is_work = whole != name && matches!(work, "" | "-journal" | "-wal" | "-shm");
+        let Ok(facts) = entry.metadata() else {
+            return false;
+        };
+        let age = facts.modified().ok().and_then(|at| at.elapsed().ok());
+        made(OsStr::new(whole)).is_some()
+            && (is_work || facts.len() == 0)
+            && age.is_some_and(|age| age >= UNFINISHED)
+    };
+    let left = entries.filter(is_left);
+    left.map(|entry| entry.path()).collect()
 }
 
 /// The copies with a time for their name, the oldest first. Whatever else is there is somebody's own.
 fn copies(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut copies: Vec<((String, u32), PathBuf)> = entries
+        // An empty one has only its name so far, or was cut off by a crash.
+        .filter(|entry| entry.metadata().is_ok_and(|facts| facts.len() > 0))
         .filter_map(|entry| Some((made(&entry.file_name())?, entry.path())))
         .collect();
     // The number as a number: `-10` comes before `-2` by letters.

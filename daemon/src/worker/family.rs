@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 
 /// The fields that are read stand at the beginning, behind a name of at most 64 bytes.
 const STAT: usize = 512;
+/// A list of children is read again so often, until it stays.
+const LISTS: u32 = 8;
 /// A flag of a process in its `stat`: it has begun to end (`PF_EXITING` of the kernel's `sched.h`).
 const PF_EXITING: u32 = 4;
 
@@ -44,8 +46,21 @@ pub(super) fn children() -> Option<Vec<Pid>> {
     children_of(Pid::this())
 }
 
-/// A process that is gone has none.
+/// Where one ends while the kernel lists them, another one may be left out (proc(5)): a list that is
+/// the same twice has all. `None` of a process that is gone, and where they change too fast.
 fn children_of(pid: Pid) -> Option<Vec<Pid>> {
+    let mut before = listed_children(pid)?;
+    for _ in 0..LISTS {
+        let children = listed_children(pid)?;
+        if children == before {
+            return Some(children);
+        }
+        before = children;
+    }
+    None
+}
+
+fn listed_children(pid: Pid) -> Option<Vec<Pid>> {
     let mut all = Vec::new();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     for thread in threads {

@@ -27,7 +27,7 @@ START = "start it: `agentd`, or `agentctl start`; for good with `agentctl servic
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
 """Longest socket path in bytes: the kernel's ``sun_path`` without its closing zero."""
 _MAX_LOCK = 16 * 1024
-_READ_WITHIN = 0.3
+_READ_WITHIN = 0.7
 """A disk that takes longer for the lock hangs, and who waits for that waits for ever."""
 _reads_that_hang: dict[str, threading.Thread] = {}
 """Reads that have taken too long so far, one for each file: another one would hang as well."""
@@ -200,6 +200,7 @@ def _read_lock(path: str | None) -> tuple[str, str] | None:
     if before is not None and before.is_alive():
         return None
     found: list[tuple[str, str] | None] = []
+    # `start` returns when it has begun: a busy machine isn't taken for a disk that hangs.
     reading = threading.Thread(
         target=lambda: found.append(_read_lock_now(path)), name="agentd-lock", daemon=True
     )

@@ -76,6 +76,28 @@ fn backups_planned_keep_the_newest() {
     assert!(!first.exists());
 }
 
+/// A power cut amid a copy leaves the empty file that kept its name, and the work beside it.
+#[test]
+fn backups_cut_off_push_out_no_whole_one() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let to = dir.path().join("copies");
+    let whole = made(&mut store, planned(&to, 2));
+    let cut_off = to.join("agentd-20991231T000000.000Z.db");
+    let partial = to.join("agentd-20991231T000000.000Z.db.partial");
+    let fresh = to.join("agentd-20991231T000001.000Z.db");
+    for (file, content) in [(&cut_off, ""), (&partial, "half"), (&fresh, "")] {
+        std::fs::write(file, content).unwrap();
+    }
+    age(&cut_off, 1);
+    age(&partial, 1);
+    let second = made(&mut store, planned(&to, 2));
+    // Somebody may be at work on what is fresh.
+    let mut kept = [whole, second, fresh];
+    kept.sort();
+    assert_eq!(names(&to), kept);
+}
+
 #[test]
 fn backups_planned_outlive_the_daemon() {
     let dir = TempDir::new().unwrap();
