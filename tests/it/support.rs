@@ -354,6 +354,16 @@ impl Client {
     pub fn rest(&mut self) -> Vec<Value> {
         std::iter::from_fn(|| self.next()).collect()
     }
+
+    /// What was said and isn't read, up to 4 KiB; it stays so.
+    pub fn peek(&self) -> String {
+        use nix::sys::socket::{MsgFlags, recv};
+        use std::os::fd::AsRawFd as _;
+        let mut said = [0; 4096];
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        let length = recv(self.stream.as_raw_fd(), &mut said, flags).unwrap_or(0);
+        String::from_utf8_lossy(&said[..length]).into_owned()
+    }
 }
 
 /// What a program left behind.
