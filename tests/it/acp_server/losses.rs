@@ -101,11 +101,13 @@ fn acp_session_is_deleted_with_its_turn() {
 fn acp_idle_face_gives_pages_back() {
     let daemon = Daemon::start();
     let mut editor = Editor::start(&daemon.place, &[]);
+    let process = editor.child.0.id();
+    let started = resident_of(process);
     let session = editor.open(&daemon.place);
     let prompt = editor.prompt(&session, "hello");
     editor.answer(prompt);
-    let process = editor.child.0.id();
-    let busy = resident_of(process);
+    // On a busy machine it may have been idle already.
+    let busy = resident_of(process).max(started);
     wait_for("a third less is resident", || {
         (resident_of(process) < busy * 2 / 3).then_some(())
     });
