@@ -163,10 +163,7 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
         socket,
         fallback: send::fallback(args.no_fallback),
         go_on: false,
-        notes: match args.shown.quiet {
-            true => Notes::LeftOut,
-            false => Notes::Told,
-        },
+        notes: Notes::of(args.shown.quiet),
         wait: None,
     };
     turn.shown(send, &args.shown).await

@@ -336,8 +336,7 @@ pub(super) async fn session(client: &mut Client, name: &str, json: bool) -> io::
 
 fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> String {
     let (state, tone) = rows::session_state(row.state);
-    let name = row.closed_as.as_ref().unwrap_or(&row.session);
-    let name = style.paint(Tone::Head, &safe(name));
+    let name = style.paint(Tone::Head, &safe(row.name()));
     let state = style.paint(tone, state);
     let turns = output::counted(row.turns, "turn");
     let mut shown = Facts {
@@ -356,7 +355,7 @@ fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> Strin
             shown.add(name, text);
         }
     }
-    let session = row.closed_as.as_ref().unwrap_or(&row.session);
+    let session = row.name();
     let next = match row.state {
         SessionPhase::Closed => format!("agentctl{there} history {session}"),
         SessionPhase::Idle

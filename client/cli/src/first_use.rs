@@ -44,6 +44,15 @@ pub(super) enum Notes {
     LeftOut,
 }
 
+impl Notes {
+    pub(super) const fn of(quiet: bool) -> Self {
+        match quiet {
+            true => Self::LeftOut,
+            false => Self::Told,
+        }
+    }
+}
+
 /// Before a turn is sent: sees to a daemon, where that is wanted.
 pub(super) async fn daemon(socket: Option<&Path>, notes: Notes) -> io::Result<()> {
     // Who names a place means what is there.

@@ -122,7 +122,7 @@ pub fn sessions(rows: &[SessionRow], now: i64, style: &Style) -> String {
         .map(|row| {
             let (state, tone) = session_state(row.state);
             vec![
-                row.closed_as.as_deref().unwrap_or(&row.session).into(),
+                row.name().into(),
                 row.agent.as_str().into(),
                 relative(&row.last_active_at, now).into(),
                 Cell::toned(state, tone),

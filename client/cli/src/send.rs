@@ -50,10 +50,7 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
         // What goes on when we leave is the daemon's.
         fallback: fallback(args.turn.no_fallback || args.wait.is_some()),
         go_on: args.go_on,
-        notes: match args.shown.quiet {
-            true => Notes::LeftOut,
-            false => Notes::Told,
-        },
+        notes: Notes::of(args.shown.quiet),
         wait: args.wait.map(Duration::from_secs_f64),
     };
     turn.shown(send, &args.shown).await
@@ -191,12 +188,11 @@ async fn tell_begins_anew(client: &mut Client, send: &Send) {
     if let Ok(Some(one)) = known
         && one.state == SessionPhase::Closed
     {
-        let past = one.closed_as.as_deref().unwrap_or(name);
         output::note(&format!(
             "the session `{}` was closed and begins anew: `agentctl history {}` reads its earlier \
              turns",
             output::safe(name),
-            output::safe(past)
+            output::safe(one.name())
         ));
     }
 }

@@ -177,6 +177,14 @@ pub struct SessionRow {
     pub closed_as: Option<String>,
 }
 
+impl SessionRow {
+    /// The name by which its past is read, whoever has its own by now.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.closed_as.as_deref().unwrap_or(&self.session)
+    }
+}
+
 /// One turn in which something was found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -40,33 +40,26 @@ const NEW: &[&str] = &["new", "new_string", "newText", "new_text", "newString"];
 
 /// All that a call's name and input say.
 pub(super) fn about(name: &str, input: &str, read_only: bool) -> ToolAbout {
-    let kind = kind(name, read_only);
+    let mut about = ToolAbout {
+        kind: kind(name, read_only),
+        ..ToolAbout::default()
+    };
     let Some(input) = Object::parse(input.as_bytes()) else {
-        return ToolAbout {
-            kind,
-            ..ToolAbout::default()
-        };
+        return about;
     };
     let Some(path) = text(&input, PATHS).filter(|path| !path.is_empty()) else {
-        return ToolAbout {
-            kind,
-            ..ToolAbout::default()
-        };
+        return about;
     };
-    let diff = match kind {
-        ToolKind::Edit => changes(&input, &path),
-        _ => Vec::new(),
-    };
+    if about.kind == ToolKind::Edit {
+        about.diff = changes(&input, &path);
+    }
     // Where it begins to read. An edit's place is not in its input.
-    let line = match kind {
+    let line = match about.kind {
         ToolKind::Read => input.get("offset").filter(|line| *line > 0),
         _ => None,
     };
-    ToolAbout {
-        kind,
-        locations: vec![ToolLocation { path, line }],
-        diff,
-    }
+    about.locations.push(ToolLocation { path, line });
+    about
 }
 
 /// What a tool does, by its name.

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
+use agentd_base::clock::wall_ms;
 use agentd_core::ids::Token;
 use agentd_core::store::{BackupPlan, Loaded};
 use agentd_core::{Event, rfc3339};
@@ -285,7 +286,7 @@ fn write_copy(conn: &Connection, store: &Path, to: &To, partial: &Path) -> Resul
     match remember(store, partial) {
         Ok(()) => {}
         Err(error) if !matches!(to, To::Due(_)) => {
-            let file = store.with_file_name("timmy").join("timmy.db");
+            let file = memory::file_of(store);
             return Err(format!(
                 "timmy's sessions can't be copied: {error}; for a copy without them move `{}` away",
                 file.display()
@@ -357,9 +358,7 @@ fn free_name(dir: &Path) -> Result<PathBuf, String> {
         .mode(0o700)
         .create(dir)
         .map_err(|error| format!("can't make `{}`: {error}", dir.display()))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ms = now.map_or(0, |now| now.as_millis());
-    let time = rfc3339(i64::try_from(ms).unwrap_or(0)).replace([':', '-'], "");
+    let time = rfc3339(wall_ms()).replace([':', '-'], "");
     let mut path = dir.join(format!("agentd-{time}.db"));
     let mut next = 2;
     while path.exists() {

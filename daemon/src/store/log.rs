@@ -63,11 +63,11 @@ pub(super) fn of_jobs(
 ) -> rusqlite::Result<Loaded> {
     let jobs: Vec<i64> = jobs.iter().map(|job| int(job.0)).collect();
     let found = places_of(conn, after, &jobs)?;
+    let mut oldest = oldest(conn)?;
     // A job is forgotten as a whole: what is missing of others is none of these.
-    let oldest = match are_there(conn, &jobs)? {
-        true => 0,
-        false => oldest(conn)?,
-    };
+    if after < oldest && are_there(conn, &jobs)? {
+        oldest = 0;
+    }
     page(conn, found, texts)?.loaded(conn, (JobId(0), oldest))
 }
 

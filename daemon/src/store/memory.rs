@@ -8,8 +8,9 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use agentd_base::clock::wall_ms;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use super::schema::reopen_to_read;
@@ -22,7 +23,7 @@ const BUSY: Duration = Duration::from_secs(10);
 const TABLES: [&str; 3] = ["timmy_form", "timmy_sessions", "timmy_messages"];
 
 /// timmy's file, beside the store.
-fn file_of(store: &Path) -> PathBuf {
+pub(super) fn file_of(store: &Path) -> PathBuf {
     store.with_file_name("timmy").join("timmy.db")
 }
 
@@ -65,7 +66,7 @@ fn add_tables(copy: &Connection) -> rusqlite::Result<()> {
 
 /// Takes it out of a copy that becomes the store.
 pub(super) fn take_out(copy: &Connection) -> rusqlite::Result<()> {
-    if !holds_any(copy, "main")? {
+    if !holds_any(copy)? {
         return Ok(());
     }
     for table in TABLES {
@@ -80,7 +81,7 @@ pub(super) fn take_out(copy: &Connection) -> rusqlite::Result<()> {
 pub(super) fn put_back(store: &Path, from: &Path) -> Result<u64, String> {
     let told = |error: rusqlite::Error| error.to_string();
     let backup = reopen_to_read(from).map_err(told)?;
-    if !holds_any(&backup, "main").map_err(told)? {
+    if !holds_any(&backup).map_err(told)? {
         return Ok(0);
     }
     let file = file_of(store);
@@ -88,9 +89,9 @@ pub(super) fn put_back(store: &Path, from: &Path) -> Result<u64, String> {
     merge(&file, from).map_err(|error| format!("can't add to `{}`: {error}", file.display()))
 }
 
-fn holds_any(conn: &Connection, schema: &str) -> rusqlite::Result<bool> {
-    let sql = format!("SELECT 1 FROM {schema}.sqlite_schema WHERE name = 'timmy_messages'");
-    let found: Option<i32> = conn.query_row(&sql, [], |row| row.get(0)).optional()?;
+fn holds_any(copy: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT 1 FROM main.sqlite_schema WHERE name = 'timmy_messages'";
+    let found: Option<i32> = copy.query_row(sql, [], |row| row.get(0)).optional()?;
     Ok(found.is_some())
 }
 
@@ -172,7 +173,7 @@ fn add_missing(change: &Transaction<'_>) -> rusqlite::Result<u64> {
             columns.join(", "),
             values.join(", ")
         ),
-        [now_ms()],
+        [wall_ms()],
     )?;
     change.execute(
         "INSERT INTO main.messages (session, at, message)
@@ -182,9 +183,4 @@ fn add_missing(change: &Transaction<'_>) -> rusqlite::Result<u64> {
         [],
     )?;
     Ok(u64::try_from(added).unwrap_or(u64::MAX))
-}
-
-fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
 }

@@ -288,9 +288,7 @@ impl Conversation {
         }
         send.attachments = attachments;
     }
-}
 
-impl Conversation {
     /// What a session begins with, if it can.
     fn beginning(&self) -> Option<(Option<String>, Vec<Earlier>)> {
         let system = Some(&self.system).filter(|system| !system.trim().is_empty());
