@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use agentd_core::ids::Token;
 
-use crate::store::{Refused, Store, StoreCommand};
+use crate::store::{Store, StoreCommand};
 
 /// Is there somebody to hand commands to?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,15 +51,8 @@ impl ToStore {
                 self.refused.push(token);
             }
         }
-        while let Some(command) = self.held.pop_front() {
-            match store.submit(command) {
-                Ok(()) => {}
-                Err(Refused::Full(command)) => {
-                    self.held.push_front(*command);
-                    break;
-                }
-                Err(Refused::Closed) => return WriterState::Gone,
-            }
+        if store.submit_together(&mut self.held).is_err() {
+            return WriterState::Gone;
         }
         WriterState::There
     }

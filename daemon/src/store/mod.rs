@@ -57,7 +57,7 @@ pub use losses::{accept_losses, losses};
 pub use restore::{Restored, restore};
 pub use webhooks::{AttemptOutcome, AttemptRecord, Delivery, Waiting, Wanted, given_up};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -325,8 +325,8 @@ impl From<Event> for Answers {
 }
 
 enum WriterMessage {
-    /// Boxed, as the queue's room is made at once.
-    Command(Box<StoreCommand>),
+    /// What came together, for one commit.
+    Commands(Vec<StoreCommand>),
     /// Answered as soon as it is read.
     Beat(oneshot::Sender<()>),
     /// What is to be delivered? Answered as soon as it is read.
@@ -524,17 +524,23 @@ impl Store {
                 Err(NotTaken::Closed) => return Err(Refused::Closed),
             }
         }
-        let refused = match self
-            .commands
-            .try_send(WriterMessage::Command(Box::new(command)))
-        {
-            Ok(()) => return Ok(()),
-            Err(refused) => refused,
-        };
-        match refused {
-            TrySendError::Full(WriterMessage::Command(command)) => Err(Refused::Full(command)),
-            TrySendError::Full(_) | TrySendError::Disconnected(_) => Err(Refused::Closed),
+        let mut one = VecDeque::from([command]);
+        self.submit_together(&mut one)?;
+        match one.pop_front() {
+            None => Ok(()),
+            Some(command) => Err(Refused::Full(Box::new(command))),
         }
+    }
+
+    /// Hands in as many commands as there is room for, in their order and for one commit; the others
+    /// stay where they are. None of them may be a question that doesn't wait for writes.
+    ///
+    /// # Errors
+    /// When the writer has ended.
+    pub fn submit_together(&self, commands: &mut VecDeque<StoreCommand>) -> Result<(), Refused> {
+        self.commands
+            .try_send_together(commands, WriterMessage::Commands)
+            .map_err(|_gone| Refused::Closed)
     }
 
     /// Asks the writer for a sign of life, behind everything ordered so far. A writer that can't

@@ -271,7 +271,9 @@ impl Writer {
             };
             wait = false;
             match message {
-                WriterMessage::Command(command) => self.take(*command),
+                WriterMessage::Commands(commands) => {
+                    commands.into_iter().for_each(|command| self.take(command));
+                }
                 // Whoever no longer waits needs none.
                 WriterMessage::Beat(heard) => drop(heard.send(())),
                 WriterMessage::Look => self.look(),

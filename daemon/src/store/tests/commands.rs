@@ -1,5 +1,7 @@
 //! What commands do on a healthy disk.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 
 fn events_of(job: JobId, after: u64) -> Query {
@@ -497,4 +499,32 @@ fn interrupted_turns_end_holds_other_instances_jobs() {
         other => panic!("{other:?}"),
     };
     assert!(held(behind) && !held(anyway));
+}
+
+#[test]
+fn commands_that_come_together_are_one_commit() {
+    let dir = TempDir::new().unwrap();
+    let commits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&commits);
+    let fault = Box::new(move |moment, _: &Connection| {
+        counted.fetch_add(usize::from(moment == Moment::AfterCommit), Ordering::Relaxed);
+        Ok(())
+    });
+    let store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
+    for round in 0..20 {
+        let before = commits.load(Ordering::Relaxed);
+        let mut several: VecDeque<_> = (0..3)
+            .map(|each| StoreCommand::Commit {
+                token: Token(3 * round + each),
+                writes: vec![Write::Accept(Arc::new(new(None)))],
+                urgency: Urgency::Waited,
+            })
+            .collect();
+        store.opened.store.submit_together(&mut several).unwrap();
+        for _ in 0..3 {
+            store.event();
+        }
+        assert_eq!(commits.load(Ordering::Relaxed) - before, 1);
+    }
+    store.close();
 }
