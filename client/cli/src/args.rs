@@ -264,6 +264,7 @@ Examples:
   agentctl collect j41
   agentctl collect j41 j42 --any --timeout 60
 
+  agentctl collect --label run=7
 Without a daemon the results that are stored are printed. Exit codes: 0 all is done, 1 a job failed,
 69 some are not done and no daemon runs, 124 some are not done yet")]
     Collect(CollectArgs),

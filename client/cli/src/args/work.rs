@@ -42,8 +42,11 @@ pub struct DispatchArgs {
 #[derive(Args, Clone, Debug)]
 pub struct CollectArgs {
     /// Which
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required_unless_present = "label", value_name = "JOB")]
     pub jobs: Vec<JobId>,
+    /// All with this label, in the order they were sent
+    #[arg(long, value_name = "KEY[=VALUE]", conflicts_with = "jobs")]
+    pub label: Option<String>,
     /// Stop waiting after this, the jobs go on: 90s, 10m, or seconds; 0 looks without waiting
     #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
