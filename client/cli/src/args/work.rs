@@ -201,12 +201,15 @@ A closed session is listed with its number, as main#12: by that it is read, whoe
     #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
     New(NewSessionArgs),
     /// All about one session
-    #[command(after_help = "\
+    #[command(
+        override_usage = "agentctl sessions show [OPTIONS] <SESSION>",
+        after_help = "\
 Examples:
   agentctl sessions show main
   agentctl sessions show main#12
 
-The second is one that was closed, as `agentctl sessions list --closed` names it.")]
+The second is one that was closed, as `agentctl sessions list --closed` names it."
+    )]
     Show(ShowSessionArgs),
     /// Look for words in prompts and answers, newest first
     #[command(after_help = "\
@@ -249,7 +252,10 @@ Examples:
 Their jobs stay in `agentctl jobs`, and what was said in `agentctl history`.")]
     Close(CloseSessionsArgs),
     /// Run the turns that wait because one before them was interrupted
-    #[command(after_help = "Examples:\n  agentctl sessions resume main")]
+    #[command(
+        override_usage = "agentctl sessions resume [OPTIONS] <SESSION>",
+        after_help = "Examples:\n  agentctl sessions resume main"
+    )]
     Resume(SessionArgs),
 }
 
