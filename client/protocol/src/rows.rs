@@ -61,6 +61,10 @@ pub struct JobRow {
     pub start_at: Option<String>,
     /// When the turn began that runs.
     pub started_at: Option<String>,
+    /// Is it stored as running, and the process that ran it gone? The next daemon decides what
+    /// becomes of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     pub finished_at: Option<String>,
     /// Of a `message_end`.
     pub stop: Option<String>,

@@ -652,6 +652,11 @@ export interface JobRow {
   started_at?: string;
   finished_at?: string;
   /** Of a `message_end`. */
+  /**
+   * Is it stored as running, and the process that ran it gone? The next daemon decides what
+   * becomes of it.
+   */
+  cut_off?: boolean;
   stop?: string;
   /** Of an `error`. */
   code?: string;
