@@ -6,14 +6,15 @@ use std::io;
 use std::path::Path;
 
 use agentd_protocol::JobId;
-use agentd_protocol::rows::TurnRow;
+use agentd_protocol::rows::{JobRow, TurnRow};
 use agentd_protocol::work::Jobs;
 
 use super::args::HistoryArgs;
 use super::exit::Exit;
-use super::{ask, outcome, output, rows, value};
+use super::{ask, bench, outcome, output, rows, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
+use agentd_client::jobs::JobPages;
 use agentd_client::sessions::HistoryPages;
 use agentd_terminal::style::Style;
 
@@ -117,7 +118,21 @@ async fn newest(client: &mut Client, job: Option<JobId>) -> Result<Option<String
                 limit: Some(1),
                 ..Jobs::default()
             };
-            client.jobs(one).await?.pop()
+            let mut pages = JobPages::new(Jobs::default());
+            let mut newest = client.jobs(one).await?.pop();
+            // What a bench ran is nothing that anybody said.
+            while newest
+                .as_ref()
+                .is_some_and(|row| bench::is_of_bench(&row.session))
+            {
+                let page = pages.next(client).await?;
+                newest = page.and_then(|page| {
+                    let said = |row: &JobRow| !bench::is_of_bench(&row.session);
+                    let last = page.value.last().cloned();
+                    page.value.into_iter().find(said).or(last)
+                });
+            }
+            newest
         }
     };
     Ok(row.map(|row| row.session))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentd_protocol::Line;
 use agentd_protocol::request::unix_ms;
-use agentd_protocol::rows::{SessionPhase, SessionRow};
+use agentd_protocol::rows::{FoundRow, SessionPhase, SessionRow};
 use agentd_protocol::work::{
     Compact, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
 };
@@ -189,19 +189,32 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
 }
 
 async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
-    let mut pages = FoundPages::new(SessionSearch {
+    let limit = args.limit.unwrap_or(FOUND);
+    let mut wanted = SessionSearch {
         words: args.words,
         session: args.session,
-        limit: Some(args.limit.unwrap_or(FOUND)),
+        limit: Some(limit),
         before: None,
-    });
+    };
+    // What a bench ran is nothing that anybody said.
+    let named = wanted.session.is_some();
+    let is_wanted = |row: &FoundRow| named || !bench::is_of_bench(&row.session);
+    let mut pages = FoundPages::new(wanted.clone());
     let mut found = Vec::new();
     let mut busy = Busy::begin();
     loop {
         let page = busy.during("looking through what was said", pages.next(client));
         match page.await {
             Ok(Some(page)) if args.json => output::out_json(&page.line)?,
-            Ok(Some(page)) => found.extend(page.value),
+            Ok(Some(page)) => {
+                wanted.before = page.value.last().map(|row| row.job).or(wanted.before);
+                found.extend(page.value.into_iter().filter(is_wanted));
+            }
+            // Those that aren't shown don't count.
+            Ok(None) if !args.json && pages.has_more() && found.len() < limit => {
+                wanted.limit = Some(limit - found.len());
+                pages = FoundPages::new(wanted.clone());
+            }
             Ok(None) => break,
             Err(error) => {
                 drop(busy);
