@@ -103,8 +103,22 @@ async fn show(client: &mut Client, args: &HistoryArgs, meant: Meant) -> io::Resu
             output::out(&rows::turn(&turn, value::now_ms(), &style))?;
         }
     }
-    if !some && !args.json {
+    if args.json {
+        return Ok(Exit::Done);
+    }
+    if !some {
         output::out_line("no turns")?;
+    }
+    // An older daemon can't tell it.
+    if !session.contains('#')
+        && let Ok(Some(before)) = client.session_closed(&session).await
+        && let Ok(Some(now)) = client.session_named(&session).await
+        && now.closed_as.is_none()
+    {
+        output::note(&format!(
+            "an earlier session of this name was closed: `agentctl history {}` reads it",
+            output::safe(before.name())
+        ));
     }
     Ok(Exit::Done)
 }

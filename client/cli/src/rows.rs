@@ -172,7 +172,7 @@ pub fn found(rows: &[FoundRow], now: i64, style: &Style) -> String {
         .map(|row| {
             vec![
                 row.job.to_string().into(),
-                row.session.as_str().into(),
+                row.name().into(),
                 relative(&row.accepted_at, now).into(),
                 row.part.as_str().into(),
                 row.excerpt.as_str().into(),

@@ -258,9 +258,11 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
         return Ok(Exit::Usage);
     }
     let mut worst = Ok(Exit::Done);
+    let mut kept = Vec::new();
     let closing = client.sessions_close(&names, |closed| {
-        let told = ask::print(closed, args.json, |name| {
-            format!("closed {}\n", output::safe(name))
+        let told = ask::print(closed, args.json, |one| {
+            kept.extend(one.closed_as.clone());
+            format!("closed {}\n", output::safe(&one.session))
         });
         match told {
             Ok(Exit::Done) => {}
@@ -269,10 +271,28 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
             told => worst = told,
         }
     });
-    match closing.await {
+    let closing = closing.await;
+    tell_kept(&kept);
+    match closing {
         Ok(()) => worst,
         Err(error) => Ok(ask::tell(&error)),
     }
+}
+
+/// By which names their past is read from now on.
+fn tell_kept(names: &[String]) {
+    let kept = match names {
+        [] => return,
+        [name] => format!("`agentctl history {name}` reads what was said in it"),
+        names if names.len() <= NAMED => format!(
+            "`agentctl history NAME#NUMBER` reads what was said in them: {}",
+            names.join(", ")
+        ),
+        _ => "`agentctl history NAME#NUMBER` reads what was said in them: `agentctl sessions list \
+              --closed` has their numbers"
+            .to_owned(),
+    };
+    output::note(&output::safe(&kept));
 }
 
 /// Asks on a terminal: whoever named none sees which they are. Elsewhere it is done as told.

@@ -203,6 +203,17 @@ pub struct FoundRow {
     pub part: String,
     /// What stands around the first of the words.
     pub excerpt: String,
+    /// As that of a session's row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_as: Option<String>,
+}
+
+impl FoundRow {
+    /// The name by which its session's past is read.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.closed_as.as_deref().unwrap_or(&self.session)
+    }
 }
 
 /// One turn of a session's history.

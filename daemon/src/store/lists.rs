@@ -283,9 +283,14 @@ pub(super) fn session_id(conn: &Connection, name: &str) -> rusqlite::Result<Opti
 /// The place of the session whose past is read by this name: the open one, else the one of this name
 /// that was closed last.
 pub(super) fn session_read(conn: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
-    if let Some(open) = session_id(conn, name)? {
-        return Ok(Some(open));
+    match session_id(conn, name)? {
+        None => session_closed(conn, name),
+        open => Ok(open),
     }
+}
+
+/// The place of the session that was closed last of those that had this name.
+pub(super) fn session_closed(conn: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
     // As `close` renames them; `$` is the next character.
     conn.prepare_cached("SELECT max(id) FROM sessions WHERE name > ?1 || '#' AND name < ?1 || '$'")?
         .query_row([name], |row| row.get(0))
