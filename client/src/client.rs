@@ -177,7 +177,7 @@ impl Client {
         let started = OneShot::start(reason, options.asks);
         let (mut oneshot, stdout, stdin) = started.map_err(|error| {
             let why = reason.sentence();
-            let error = format!("{why}, and running once without it failed: {error}");
+            let error = format!("{why}, and going on without it failed: {error}");
             let hint = Some("put `agentd` next to `agentctl`, or on `PATH`".to_owned());
             ClientError::Unreachable { error, hint }
         })?;
@@ -195,7 +195,7 @@ impl Client {
                 let error = match (exit, status) {
                     // Its standard error is ours: it has said why.
                     (Some(1..), _) => format!(
-                        "nothing was done: {}, and running once without it failed",
+                        "nothing was done: {}, and going on without it failed",
                         reason.sentence()
                     ),
                     (_, Some(status)) => {

@@ -29,6 +29,15 @@ pub struct Made {
     pub cwd: String,
 }
 
+/// A session that was closed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Closed {
+    /// The name that is free now.
+    pub session: String,
+    /// The name by which its past is read; none where the daemon doesn't tell it.
+    pub closed_as: Option<String>,
+}
+
 /// The model in force, as the agent names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Model {
@@ -179,6 +188,21 @@ impl Client {
         Ok(None)
     }
 
+    /// The session of this name that was closed last, whoever has the name now.
+    ///
+    /// # Errors
+    /// When the daemon refuses, as one of before does, or doesn't answer.
+    pub async fn session_closed(&mut self, name: &str) -> Result<Option<SessionRow>, RequestError> {
+        let mut pages = SessionPages::of(SessionList {
+            session: Some(name.to_owned()),
+            closed: true,
+            ..SessionList::default()
+        });
+        let page = pages.next(self).await?;
+        let mut rows = page.into_iter().flat_map(|page| page.value);
+        Ok(rows.find(|row| row.session == name && row.closed_as.is_some()))
+    }
+
     /// Ends the processes of many sessions and forgets these, many at once; tells each as its
     /// answer comes.
     ///
@@ -187,7 +211,7 @@ impl Client {
     pub async fn sessions_close(
         &mut self,
         sessions: &[String],
-        mut told: impl FnMut(Result<Reply<String>, RequestError>),
+        mut told: impl FnMut(Result<Reply<Closed>, RequestError>),
     ) -> Result<(), RequestError> {
         let kind = RequestKind::SessionClose;
         let mut ids: Vec<u64> = Vec::new();
@@ -210,8 +234,10 @@ impl Client {
             ids.remove(asked);
             let line = received.text;
             told(match received.line {
-                Some(Line::SessionClose { session, .. }) => Ok(Reply {
-                    value: session,
+                Some(Line::SessionClose {
+                    session, closed_as, ..
+                }) => Ok(Reply {
+                    value: Closed { session, closed_as },
                     line,
                 }),
                 Some(Line::Error(error)) => Err(RequestError::Refused(error)),

@@ -233,7 +233,7 @@ fn with<E: Into<anyhow::Error>>(code: u8) -> impl Fn(E) -> CliFailure {
 
 fn edit_failure(error: EditError) -> CliFailure {
     let code = match &error {
-        EditError::Broken(_) => CONFIGURATION,
+        EditError::Broken(why) => return broken(why),
         EditError::Refused { .. } => USAGE,
         EditError::Io { .. } => UNWRITABLE,
     };
@@ -281,7 +281,7 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
                 asked = Asked::Copied;
                 without_config(&paths)
             }
-            read => read.map_err(with(CONFIGURATION))?,
+            read => read.map_err(broken)?,
         }
     };
     // A list of agents shows them, too; a single run has other things to say.
@@ -334,7 +334,7 @@ fn runtime() -> Result<Runtime, CliFailure> {
 fn in_force(paths: &Paths) -> Result<Config, CliFailure> {
     let runtime = runtime()?;
     let _runtime = runtime.enter();
-    let config = load(paths, HostEnv::with(Files::apart())).map_err(with(CONFIGURATION))?;
+    let config = load(paths, HostEnv::with(Files::apart())).map_err(broken)?;
     tell_warnings(&config);
     Ok(config)
 }
@@ -373,16 +373,25 @@ fn without_config(paths: &Paths) -> Config {
     }
 }
 
-fn tell_unread(why: &anyhow::Error) {
+/// Why the configuration can't be used, and what to do about it.
+fn mended(why: impl std::fmt::Display) -> String {
     let why = why.to_string();
-    let mend = match why.contains("; hint: ") {
-        true => "",
-        false => "; hint: mend it, `agentctl config edit` opens it",
-    };
+    match why.contains("; hint: ") {
+        true => why,
+        false => format!("{why}; hint: mend it, `agentctl config edit` opens it"),
+    }
+}
+
+fn broken(why: impl std::fmt::Display) -> CliFailure {
+    with(CONFIGURATION)(anyhow::anyhow!(mended(why)))
+}
+
+fn tell_unread(why: &anyhow::Error) {
     // Nobody has to read it.
     let _closed = writeln!(
         std::io::stderr(),
-        "note: what is stored is read without the configuration: {why}{mend}"
+        "note: what is stored is read without the configuration: {}",
+        mended(why)
     );
 }
 

@@ -173,4 +173,11 @@ fn bench_hides_no_job_from_lists() {
     assert!(listed.stdout.contains("j1 "), "{listed:?}");
     let listed = daemon.agentctl(&["jobs", "-n", "2"]);
     assert!(!listed.stdout.contains("j2 "), "{listed:?}");
+    let last = daemon.agentctl(&["history", "--last"]);
+    assert!(last.stdout.starts_with("j1 "), "{last:?}");
+    let found = daemon.agentctl(&["sessions", "search", "hi", "-n", "1"]);
+    assert!(found.stdout.contains("j1 "), "{found:?}");
+    assert!(!found.stdout.contains("bench-"), "{found:?}");
+    let named = daemon.agentctl(&["sessions", "search", "hi", "--session", &bench]);
+    assert!(named.stdout.contains("j4 "), "{named:?}");
 }

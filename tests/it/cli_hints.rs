@@ -1,11 +1,13 @@
 //! What `agentctl` proposes where no daemon runs, or its store is away: commands that help there.
 
-use crate::support::{Daemon, Place};
+use crate::support::{AGENTCTL, Daemon, Place, finish};
 
 const START: &str = "hint: `agentctl start` starts it\n";
 
 fn hinted(place: &Place, words: &[&str]) -> String {
-    let said = place.agentctl(words);
+    let mut command = place.command(AGENTCTL);
+    command.args(words).env("EDITOR", "true");
+    let said = finish(command, b"");
     assert_ne!(said.code, Some(0), "{words:?}: {said:?}");
     said.stderr
 }
@@ -28,6 +30,13 @@ fn hints_of_a_broken_configuration_name_the_line() {
         &["ps"],
         &["questions"],
         &["start"],
+        &["send", "hi"],
+        &["models"],
+        &["models", "list"],
+        &["agents"],
+        &["agents", "add", "mine", "--", "cat"],
+        &["config", "show"],
+        &["config", "edit"],
     ] {
         let said = hinted(&place, words);
         let line = format!("{}:2: ", place.path("config.toml").display());

@@ -52,6 +52,25 @@ fn dispatch_collects_results_in_the_order_asked() {
         both.code == Some(0) && both.stdout.ends_with(" done\nthree\n"),
         "{both:?}"
     );
+    let label = ["--agent", "chaos", "--label", "run=7"];
+    for words in [&["four", "five"][..], &["six"]] {
+        jobs_of(&daemon.agentctl(&[&["dispatch"][..], &label, words].concat()));
+    }
+    let all = daemon.agentctl(&["collect", "--label", "run=7"]);
+    assert_eq!(
+        (all.code, all.stdout.as_str()),
+        (Some(0), "j4 done\nfour\nj5 done\nfive\nj6 done\nsix\n")
+    );
+    let none = daemon.agentctl(&["collect", "--label", "run=8"]);
+    assert_eq!(none.code, Some(2), "{none:?}");
+    // The words are sent, and whoever meant the file is told how.
+    let file = daemon.path("prompts.txt");
+    std::fs::write(&file, "a\nb\n").unwrap();
+    let file = file.to_str().unwrap();
+    let sent = daemon.agentctl(&["dispatch", "--agent", "chaos", file]);
+    assert_eq!(jobs_of(&sent), ["j7"]);
+    let hint = format!("`agentctl dispatch < {file}` sends each of its lines");
+    assert!(sent.stderr.contains(&hint), "{sent:?}");
 }
 
 #[test]

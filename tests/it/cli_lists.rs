@@ -349,7 +349,10 @@ fn sessions_that_were_closed_are_listed_apart() {
     );
     let shown = daemon.agentctl(&["sessions", "--closed", "--agent", "timmy"]);
     assert_eq!(shown.stdout, "no closed sessions\n", "{shown:?}");
-    let refused = daemon.ask(r#"{"type":"session.list","closed":true,"session":"a"}"#);
+    // Whoever has its name now.
+    let last = daemon.ask(r#"{"type":"session.list","closed":true,"session":"a"}"#);
+    assert_eq!(last[0]["sessions"][0]["closed_as"], "a#1", "{last:?}");
+    let refused = daemon.ask(r#"{"type":"session.list","closed":true,"idle_for":1}"#);
     assert_eq!(refused[0]["code"], "invalid-request", "{refused:?}");
 }
 
@@ -391,6 +394,23 @@ fn session_closed_is_read_under_its_number() {
         let closed = daemon.agentctl(&["sessions", "close", "main"]);
         assert_eq!(closed.code, Some(0), "{closed:?}");
     }
+    // Told when it was closed; and a session that has its name since says so, though its turn fails.
+    finished(&daemon, &["--session", "main", "chaos:say zero"]);
+    let closed = daemon.agentctl(&["sessions", "close", "main"]);
+    let name = "`agentctl history main#3`";
+    assert!(closed.stderr.contains(name), "{closed:?}");
+    let refused = daemon.agentctl(&["send", "-a", "timmy", "-s", "main", "[[error=rate-limit]]"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let read = daemon.agentctl(&["history", "main"]);
+    assert!(read.stderr.contains(name), "{read:?}");
+    assert_eq!(
+        daemon.agentctl(&["sessions", "close", "main"]).code,
+        Some(0)
+    );
+    let found = daemon.agentctl(&["sessions", "search", "zero"]);
+    assert!(found.stdout.contains("main#3"), "{found:?}");
+    let found = daemon.agentctl(&["sessions", "search", "zero", "--session", "main#3"]);
+    assert!(found.stdout.contains("main#3"), "{found:?}");
     finished(&daemon, &["--session", "main", "chaos:say third"]);
     let listed = daemon.agentctl(&["sessions", "list", "--closed"]).stdout;
     let names: Vec<&str> = listed
@@ -401,8 +421,8 @@ fn session_closed_is_read_under_its_number() {
                 .filter(|name| name.contains('#'))
         })
         .collect();
-    assert_eq!(names.len(), 2, "{listed}");
-    for (name, said) in names.iter().zip(["second", "first"]) {
+    assert_eq!(names.len(), 4, "{listed}");
+    for (name, said) in names.iter().skip(2).zip(["second", "first"]) {
         for words in [&["history", name][..], &["history", name, "--last", "1"]] {
             let read = daemon.agentctl(words);
             assert!(read.stdout.contains(said), "{words:?}: {read:?}");

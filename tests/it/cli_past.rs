@@ -368,6 +368,10 @@ fn past_job_that_waits_needs_the_daemon() {
     let waiting = place.agentctl(&["ps"]);
     let shown = said(&waiting);
     assert!(shown.contains("j2") && shown.contains("j3"), "{waiting:?}");
+    assert!(
+        shown.contains(" cut off ") && !shown.contains("running"),
+        "{waiting:?}"
+    );
     assert!(waiting.stderr.contains("`agentctl start`"), "{waiting:?}");
     for job in ["j2", "j3"] {
         let shown = place.agentctl(&["jobs", job]);

@@ -215,6 +215,13 @@ fn terminal_shows_how_far_collected_jobs_are() {
     let args = ["dispatch", "--agent", "chaos", "--collect", "quick", &slow];
     let (mut terminal, mut child) = at_terminal(&daemon.place, &args);
     terminal.until("1 of 2 done, 1 running, ");
+    // Who leaves hears that the jobs don't.
+    let (mut other, mut leaves) = at_terminal(&daemon.place, &["collect", "j1", "j2"]);
+    other.until("1 of 2 done, 1 running, ");
+    kill(leaves.0.id(), Signal::SIGINT);
+    assert_eq!(ended(&mut leaves), (Some(130), String::new()));
+    let said = other.rest();
+    assert!(said.contains("`agentctl collect j1 j2` waits"), "{said:?}");
     std::fs::write(gate, "").unwrap();
     let (code, said) = ended(&mut child);
     assert_eq!(

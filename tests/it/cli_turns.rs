@@ -72,6 +72,16 @@ fn send_continue_goes_on_in_this_directory() {
     let first = ["send", "--agent", "chaos", "chaos:count"];
     assert_eq!(said(&first), "1\n");
     assert_eq!(said(&["send", "-c", "chaos:count"]), "2\n");
+    let told = place.agentctl(&["attach"]);
+    assert_eq!(
+        (told.code, told.stdout.as_str()),
+        (Some(0), "2\n"),
+        "{told:?}"
+    );
+    assert!(
+        told.stderr.contains("this is j2 of session s1\n"),
+        "{told:?}"
+    );
     // A session that was made later, and not used since, is another one.
     assert_eq!(said(&["send", "--agent", "timmy", "hi"]), "hi\n");
     let named = ["send", "-s", "s1", "chaos:count"];
@@ -89,6 +99,12 @@ fn send_continue_goes_on_in_this_directory() {
     let other = place.path("other");
     std::fs::create_dir(&other).unwrap();
     let other = other.to_str().unwrap();
+    let told = place.agentctl(&["send", "-c", "hi"]).stderr;
+    assert!(
+        told.starts_with("note: goes on with session s1 of chaos, used "),
+        "{told}"
+    );
+    assert_eq!(place.agentctl(&["send", "-cq", "hi"]).stderr, "");
     let elsewhere = place.agentctl(&["send", "-c", "--cwd", other, "hi"]);
     assert_eq!(elsewhere.code, Some(2), "{elsewhere:?}");
     let home = format!("{other}/../home");
@@ -101,7 +117,7 @@ fn send_continue_goes_on_in_this_directory() {
         "chaos",
         "chaos:count",
     ];
-    assert_eq!(said(&there), "6\n");
+    assert_eq!(said(&there), "8\n");
 
     // It is the store that knows it, so a run without the daemon goes on, too.
     let place = daemon.kill();

@@ -33,6 +33,9 @@ fn completions_offer_the_names_of_the_daemon() {
     let daemon = Daemon::with("[models]\ndefault = \"gemini/x\"\n");
     let sent = daemon.agentctl(&["send", "hi", "--session", "main"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
+    let other = daemon.agentctl(&["send", "hi", "--session", "old"]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert_eq!(daemon.agentctl(&["sessions", "close", "old"]).code, Some(0));
     std::fs::create_dir(daemon.path("home/.ssh")).unwrap();
     std::fs::write(daemon.path("home/.ssh/config"), "Host mac\n").unwrap();
     for shell in ["bash", "zsh", "fish"] {
@@ -47,6 +50,7 @@ fn completions_offer_the_names_of_the_daemon() {
         offers(&["send", "-a"], "timmy");
         offers(&["send", "--session"], "main");
         offers(&["history"], "main");
+        offers(&["history"], "old#2");
         offers(&["collect"], "j1");
         offers(&["send", "--model"], "gemini/x");
         offers(&["--host"], "mac");

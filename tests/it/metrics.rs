@@ -288,9 +288,13 @@ fn watch_shows_status_again_of_lost_daemons_too() {
 #[test]
 fn metrics_count_runs_without_a_daemon() {
     let place = Place::new(&Daemon::config(""));
-    for _ in 0..2 {
-        let sent = place.agentctl(&["send", "alone"]);
+    for (key, is_new) in [("one", true), ("two", true), ("two", false)] {
+        let sent = place.agentctl(&["send", "alone", "--idempotency-key", key]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
+        // What says that nothing runs isn't preceded by the opposite.
+        let said = sent.stderr.contains("nothing is run anew");
+        assert_eq!(said, !is_new, "{sent:?}");
+        assert!(!sent.stderr.contains("running once"), "{sent:?}");
     }
     let daemon = place.start();
     assert_eq!(daemon.status()["rpc"]["fallbacks"], 2);

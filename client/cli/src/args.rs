@@ -128,6 +128,7 @@ when it is there.
     /// Show a turn that runs, from its beginning, or the result of one that has ended
     #[command(after_help = "\
 Examples:
+  agentctl attach
   agentctl attach j41
   agentctl attach main
 
@@ -263,6 +264,7 @@ The same keys again are the same jobs: nothing runs twice.")]
 Examples:
   agentctl collect j41
   agentctl collect j41 j42 --any --timeout 60
+  agentctl collect --label run=7
 
 Without a daemon the results that are stored are printed. Exit codes: 0 all is done, 1 a job failed,
 69 some are not done and no daemon runs, 124 some are not done yet")]

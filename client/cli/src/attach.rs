@@ -21,7 +21,7 @@ use super::send::{self, JsonView, OwnTurn};
 use super::terminal::Asker;
 use super::turn::{self, Interrupted, TurnOutcome, View};
 use super::turn_text::TurnText;
-use super::{ask, output, value, whole};
+use super::{ask, last, output, value, whole};
 use agentd_client::client::{Client, START_IT};
 use agentd_client::fallback::Fallback;
 use agentd_client::key;
@@ -32,7 +32,10 @@ pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Resul
     let asker = Asker::of_terminal().filter(|_| !shown.json && !shown.quiet);
     let attended = send::attended(asker.as_ref());
     let mut client = ask::past_attended(socket, args.past, attended).await?;
-    let row = find(&mut client, args.which()).await?;
+    let row = match args.which() {
+        Some(which) => find(&mut client, which).await?,
+        None => find_last(&mut client, shown.quiet).await?,
+    };
     if shown.json {
         return show(client, &row, &mut JsonView, None).await;
     }
@@ -113,6 +116,18 @@ async fn find(client: &mut Client, which: &str) -> Result<JobRow, Exit> {
         Some("give a job, as `j41`, or a session: `agentctl jobs` lists both"),
     );
     Err(Exit::Usage)
+}
+
+/// That of the session which was used last here; says which it is.
+async fn find_last(client: &mut Client, quiet: bool) -> Result<JobRow, Exit> {
+    let hint = "name a job, as `j41`, or a session: `agentctl jobs` lists both";
+    let last = last::session(client, None, None, hint).await?;
+    let row = find(client, &last.session).await?;
+    if !quiet {
+        let session = output::safe(&row.session);
+        output::note(&format!("this is {} of session {session}", row.job));
+    }
+    Ok(row)
 }
 
 async fn by_number(client: &mut Client, job: JobId) -> Result<JobRow, Exit> {

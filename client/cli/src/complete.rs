@@ -149,7 +149,16 @@ fn whole() -> Command {
 }
 
 fn named(command: Command) -> Command {
-    let command = command.mut_args(named_argument);
+    // What only reads takes closed sessions, too.
+    let reads = matches!(
+        command.get_name(),
+        "history" | "show" | "search" | "jobs" | "attach"
+    );
+    let command = command.mut_args(|argument| match sessions_of(&argument) {
+        true if reads => argument.add(ArgValueCandidates::new(all_sessions)),
+        true => argument.add(ArgValueCandidates::new(sessions)),
+        false => named_argument(argument),
+    });
     let inner: Vec<String> = command
         .get_subcommands()
         .map(|inner| inner.get_name().to_owned())
@@ -159,12 +168,18 @@ fn named(command: Command) -> Command {
         .fold(command, |command, name| command.mut_subcommand(name, named))
 }
 
+/// Does it take a session?
+fn sessions_of(argument: &Arg) -> bool {
+    let mut values = argument.get_value_names().unwrap_or_default().iter();
+    matches!(argument.get_id().as_str(), "session" | "sessions")
+        || values.next().is_some_and(|value| value == "SESSION")
+}
+
 fn named_argument(argument: Arg) -> Arg {
     let value = argument.get_value_names().and_then(<[_]>::first);
     let value = value.map_or("", |value| value.as_str());
     let candidates = match (argument.get_id().as_str(), value) {
         ("agent" | "agents", _) | ("name", "AGENT") => agents,
-        ("session" | "sessions", _) | (_, "SESSION") => sessions,
         (_, "JOB" | "JOB|SESSION") => jobs,
         ("model" | "fallbacks", _) => models,
         ("question_id", _) => questions,
@@ -209,16 +224,40 @@ fn agents() -> Vec<CompletionCandidate> {
 }
 
 fn sessions() -> Vec<CompletionCandidate> {
-    let newest = SessionList {
+    let names = asked(async |client: &mut Client| names_of(client, newest(MOST)).await);
+    candidates(names.unwrap_or_default())
+}
+
+/// Those that are there, and behind them those that were closed, as `main#12`.
+fn all_sessions() -> Vec<CompletionCandidate> {
+    let names = asked(async |client: &mut Client| {
+        let mut names = names_of(client, newest(MOST / 2)).await?;
+        let closed = SessionList {
+            closed: true,
+            ..newest(MOST / 2)
+        };
+        names.extend(names_of(client, closed).await?);
+        Ok(names)
+    });
+    candidates(names.unwrap_or_default())
+}
+
+fn newest(limit: usize) -> SessionList {
+    SessionList {
         newest: true,
-        limit: Some(MOST),
+        limit: Some(limit),
         ..SessionList::default()
-    };
-    let page = asked(async |client: &mut Client| SessionPages::of(newest).next(client).await);
-    let rows = page.flatten().map(|page| page.value).unwrap_or_default();
-    let rows = rows.into_iter();
+    }
+}
+
+async fn names_of(
+    client: &mut Client,
+    list: SessionList,
+) -> Result<Vec<(String, String)>, RequestError> {
+    let page = SessionPages::of(list).next(client).await?;
+    let rows = page.into_iter().flat_map(|page| page.value);
     let rows = rows.filter(|row| !bench::is_of_bench(&row.session));
-    candidates(rows.map(|row| (row.session, row.agent)))
+    Ok(rows.map(|row| (row.name().to_owned(), row.agent)).collect())
 }
 
 fn recent() -> Jobs {

@@ -15,7 +15,7 @@ use agentd_base::{settings, trusted};
 
 use super::args::{ConfigArgs, ConfigCommand};
 use super::exit::Exit;
-use super::{agents, become_agentd, outcome, output, terminal};
+use super::{agents, become_agentd, config_check, outcome, output, terminal};
 use agentd_client::oneshot;
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
@@ -187,7 +187,13 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
         if settings::read(&copies.edited).is_ok_and(|edited| edited == text) {
             copies.remove();
             output::out_line("nothing was changed")?;
-            return Ok(Exit::Done);
+            return Ok(match config_check::of_program() {
+                None => Exit::Done,
+                Some(still) => {
+                    let error = format!("no daemon starts with it as it is: {}", still.why);
+                    outcome::ends(Exit::Configuration, &error, Some(&still.hint))
+                }
+            });
         }
         let words = [
             OsStr::new("replace"),

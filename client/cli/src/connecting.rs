@@ -65,14 +65,14 @@ fn tell_start(socket: Option<&Path>) {
 
 pub(super) fn tell_fallback(client: &Client) {
     if let Some(reason) = client.fallback_reason() {
-        output::note(&format!("{}; running once without it", reason.sentence()));
+        output::note(&format!("{}; going on without it", reason.sentence()));
     }
     if let Server::Remote(remote) = client.server()
         && client.is_alone()
     {
         let target = remote.target();
         output::note(&format!(
-            "no daemon serves on `{target}`; running once without it"
+            "no daemon serves on `{target}`; going on without it"
         ));
     }
 }

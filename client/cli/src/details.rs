@@ -221,7 +221,7 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     let word = |name: &str| field(name).and_then(Value::as_str);
     let number = |name: &str| field(name).and_then(Value::as_u64);
     let job = style.paint(Tone::Head, &row.job.to_string());
-    let state = style.paint(rows::tone(row.state), &safe(&rows::job_state(row, now)));
+    let state = style.paint(rows::tone_of(row), &safe(&rows::job_state(row, now)));
     // How long a turn ran that its daemon didn't outlive, nobody knows: its final line says 0.
     let is_known = |ms: &u64| *ms > 0 || row.state != JobPhase::Interrupted;
     let ran = number("duration_ms").filter(is_known);

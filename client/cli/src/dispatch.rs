@@ -15,7 +15,8 @@ use agentd_protocol::{JobId, Line};
 
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
-use super::{ask, compose, first_use, outcome, output, progress, prompt, render};
+use super::stop_signal::{StopSignal, StopSignals};
+use super::{ask, compose, first_use, outcome, output, progress, prompt, render, typed};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::jobs::{Collected, JobPages};
@@ -78,6 +79,16 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         }
         return Ok(exit);
     }
+    if let [file] = args.prompts.as_slice()
+        && file != "-"
+        && Path::new(file).is_file()
+    {
+        let file = typed::quoted(file);
+        output::note(&format!(
+            "sent the words {file}, not what is in that file: `agentctl dispatch < {file}` sends \
+             each of its lines"
+        ));
+    }
     if args.collect {
         return results(&mut client, &jobs, None, Wait::All, args.json).await;
     }
@@ -97,9 +108,30 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
         true => Some(Duration::ZERO),
         false => timeout,
     };
-    let exit = results(&mut client, &args.jobs, timeout, wait, args.json).await;
+    let jobs = match &args.label {
+        None => args.jobs,
+        Some(label) => labelled(&mut client, label).await?,
+    };
+    let exit = results(&mut client, &jobs, timeout, wait, args.json).await;
     client.close().await;
     exit
+}
+
+/// The jobs with a label, oldest first; says so when there is none.
+async fn labelled(client: &mut Client, label: &str) -> Result<Vec<JobId>, Exit> {
+    let pages = JobPages::new(Jobs {
+        label: Some(label.to_owned()),
+        ..Jobs::default()
+    });
+    let pages = pages.rest(client).await;
+    let pages = pages.map_err(|error| ask::tell(&error))?;
+    let jobs: Vec<JobId> = pages.iter().flatten().map(|row| row.job).rev().collect();
+    if jobs.is_empty() {
+        let error = format!("there is no job with the label `{}`", output::safe(label));
+        let hint = "`agentctl jobs` lists them with their labels";
+        return Err(outcome::ends(Exit::Usage, &error, Some(hint)));
+    }
+    Ok(jobs)
 }
 
 fn jobs_of(rows: &[DispatchedRow]) -> Vec<JobId> {
@@ -141,10 +173,17 @@ async fn results(
         // Should it not be known, the results are asked for all the same.
         let _unknown = tell_held(client, jobs).await;
     }
-    let collected = if !json && output::err_is_terminal() {
-        progress::collect(client, jobs, timeout, wait).await
-    } else {
-        client.collect(jobs, timeout, wait).await
+    let mut stops = StopSignals::hear()?;
+    let collecting = async {
+        if !json && output::err_is_terminal() {
+            progress::collect(client, jobs, timeout, wait).await
+        } else {
+            client.collect(jobs, timeout, wait).await
+        }
+    };
+    let collected = tokio::select! {
+        collected = collecting => collected,
+        signal = stops.next() => return Ok(left(jobs, signal)),
     };
     let collected = match collected {
         Ok(collected) => collected,
@@ -197,6 +236,20 @@ async fn results(
         ));
     }
     Ok(exit)
+}
+
+/// Who stops waiting is told that the jobs don't stop.
+fn left(jobs: &[JobId], signal: StopSignal) -> Exit {
+    let (there, names) = (typed::which_daemon(), names_of(jobs));
+    let go_on = if jobs.len() == 1 { "goes" } else { "go" };
+    output::note(&format!(
+        "left; what has not ended of {names} {go_on} on: `agentctl{there} collect {names}` waits \
+         for the results, `agentctl{there} abort JOB` ends one"
+    ));
+    match signal {
+        StopSignal::Interrupt => Exit::Interrupted,
+        StopSignal::Terminate => Exit::Terminated,
+    }
 }
 
 /// As a command takes them.

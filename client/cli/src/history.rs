@@ -6,14 +6,15 @@ use std::io;
 use std::path::Path;
 
 use agentd_protocol::JobId;
-use agentd_protocol::rows::TurnRow;
+use agentd_protocol::rows::{JobRow, TurnRow};
 use agentd_protocol::work::Jobs;
 
 use super::args::HistoryArgs;
 use super::exit::Exit;
-use super::{ask, outcome, output, rows, value};
+use super::{ask, bench, outcome, output, rows, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
+use agentd_client::jobs::JobPages;
 use agentd_client::sessions::HistoryPages;
 use agentd_terminal::style::Style;
 
@@ -102,8 +103,22 @@ async fn show(client: &mut Client, args: &HistoryArgs, meant: Meant) -> io::Resu
             output::out(&rows::turn(&turn, value::now_ms(), &style))?;
         }
     }
-    if !some && !args.json {
+    if args.json {
+        return Ok(Exit::Done);
+    }
+    if !some {
         output::out_line("no turns")?;
+    }
+    // An older daemon can't tell it.
+    if !session.contains('#')
+        && let Ok(Some(before)) = client.session_closed(&session).await
+        && let Ok(Some(now)) = client.session_named(&session).await
+        && now.closed_as.is_none()
+    {
+        output::note(&format!(
+            "an earlier session of this name was closed: `agentctl history {}` reads it",
+            output::safe(before.name())
+        ));
     }
     Ok(Exit::Done)
 }
@@ -117,7 +132,21 @@ async fn newest(client: &mut Client, job: Option<JobId>) -> Result<Option<String
                 limit: Some(1),
                 ..Jobs::default()
             };
-            client.jobs(one).await?.pop()
+            let mut pages = JobPages::new(Jobs::default());
+            let mut newest = client.jobs(one).await?.pop();
+            // What a bench ran is nothing that anybody said.
+            while newest
+                .as_ref()
+                .is_some_and(|row| bench::is_of_bench(&row.session))
+            {
+                let page = pages.next(client).await?;
+                newest = page.and_then(|page| {
+                    let said = |row: &JobRow| !bench::is_of_bench(&row.session);
+                    let last = page.value.last().cloned();
+                    page.value.into_iter().find(said).or(last)
+                });
+            }
+            newest
         }
     };
     Ok(row.map(|row| row.session))

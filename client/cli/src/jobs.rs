@@ -106,7 +106,13 @@ pub(super) async fn ps(args: PsArgs, socket: Option<&Path>) -> io::Result<Exit> 
         output::out(&rows::jobs(&found, value::now_ms(), &Style::of_stdout()))?;
     }
     if client.is_alone() && !found.is_empty() {
-        output::note(&format!("what has not ended needs a daemon: {START_IT}"));
+        let cut_off = match found.iter().any(|row| row.cut_off) {
+            true => "; it says that what was cut off was interrupted, or runs it again",
+            false => "",
+        };
+        output::note(&format!(
+            "what has not ended needs a daemon: {START_IT}{cut_off}"
+        ));
     }
     client.close().await;
     Ok(Exit::Done)

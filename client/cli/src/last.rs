@@ -1,6 +1,6 @@
-//! The session that `send -c` goes on with.
+//! The session that `send -c` goes on with, and `attach` shows when nothing is named.
 //!
-//! Owns the rule: the one of this directory that was used last. Must not know what is sent.
+//! Owns the rule: the one of this directory that was used last. Must not know what is sent or shown.
 
 use std::path::{Path, PathBuf};
 
@@ -16,12 +16,13 @@ use agentd_client::sessions::SessionPages;
 /// Those used last that are looked at: sessions of `bench` may be among them, which don't count.
 const LOOKED_AT: usize = 100;
 
-/// Its name, of this agent if one is named; says so when there is none.
+/// It, of this agent if one is named; says so when there is none, and what to do then.
 pub(super) async fn session(
     client: &mut Client,
     agent: Option<&str>,
     cwd: Option<&str>,
-) -> Result<String, Exit> {
+    hint: &str,
+) -> Result<SessionRow, Exit> {
     let here = match (cwd, client.server()) {
         (Some(cwd), _) => Some(PathBuf::from(cwd)),
         // Directories of this machine say nothing of another one's.
@@ -53,7 +54,7 @@ pub(super) async fn session(
             }
         }
     }
-    last.map(|row| row.session).ok_or_else(|| {
+    last.ok_or_else(|| {
         let of = agent.map_or_else(String::new, |agent| format!(" of agent `{agent}`"));
         let place = match &here {
             Some(_) => " in this directory",
@@ -61,10 +62,7 @@ pub(super) async fn session(
         };
         output::error(
             &format!("there is no session{of} to go on with{place}"),
-            Some(
-                "`agentctl send` without `-c` begins one; `agentctl sessions` lists those of all \
-                 directories, and `-s NAME` goes on with one of them",
-            ),
+            Some(hint),
         );
         Exit::Usage
     })

@@ -81,7 +81,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use agentd_base::secrecy;
+use agentd_base::{duration, secrecy};
 use agentd_terminal::{output, style};
 use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -109,11 +109,28 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     if let Some(passed_on) = overview::passed_on(&words) {
         words = passed_on;
     }
+    join_time(&mut words);
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => return told(&with_tip(error, &words)),
     };
     printed(run_command(cli))
+}
+
+/// `--notify 3s` is `--notify=3s`: whoever gives a time there means no text.
+fn join_time(words: &mut Vec<OsString>) {
+    let end = words.iter().position(|word| word == "--");
+    let ours = &words[..end.unwrap_or(words.len())];
+    let pair = |pair: &[OsString]| {
+        let time = pair[1]
+            .to_str()
+            .filter(|time| duration::parse(time).is_some());
+        time.filter(|_| pair[0] == "--notify").map(str::to_owned)
+    };
+    let found = ours.windows(2).enumerate();
+    if let Some((at, time)) = found.filter_map(|(at, two)| Some((at, pair(two)?))).next() {
+        words.splice(at..at + 2, [format!("--notify={time}").into()]);
+    }
 }
 
 /// What was most likely meant by words too many: a text that the shell has taken apart.
@@ -312,4 +329,29 @@ fn become_agentd(words: impl IntoIterator<Item: AsRef<OsStr>>) -> io::Result<Exi
         Some("put `agentd` next to `agentctl`, or on `PATH`"),
     );
     Ok(Exit::Configuration)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notify_takes_the_time_behind_it() {
+        let joined = |line: &str| {
+            let mut words = line.split(' ').map(OsString::from).collect();
+            join_time(&mut words);
+            words.join(OsStr::new(" ")).into_string().unwrap()
+        };
+        for (typed, meant) in [
+            ("agentctl send --notify 3 hi", "agentctl send --notify=3 hi"),
+            (
+                "agentctl send hi --notify 1m",
+                "agentctl send hi --notify=1m",
+            ),
+            ("agentctl send --notify hi", "agentctl send --notify hi"),
+            ("agentctl send -- --notify 3", "agentctl send -- --notify 3"),
+        ] {
+            assert_eq!(joined(typed), meant);
+        }
+    }
 }

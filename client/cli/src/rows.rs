@@ -38,7 +38,7 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
         .map(|row| {
             let mut cells = vec![
                 row.job.to_string().into(),
-                Cell::toned(job_state(row, now), tone(row.state)),
+                Cell::toned(job_state(row, now), tone_of(row)),
                 relative(&row.accepted_at, now).into(),
                 row.agent.as_str().into(),
                 row.session.as_str().into(),
@@ -51,6 +51,14 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
         })
         .collect();
     table(&columns, &rows, style)
+}
+
+/// The colour of a job's state.
+pub(super) const fn tone_of(row: &JobRow) -> Tone {
+    match row.cut_off {
+        true => Tone::Bad,
+        false => tone(row.state),
+    }
 }
 
 /// The colour of a state.
@@ -76,6 +84,8 @@ pub(super) fn job_state(row: &JobRow, now: i64) -> String {
                 phase.to_owned()
             }
         }
+        // Whoever ran it is gone, and nobody has said yet what becomes of it.
+        (JobPhase::Running, ..) if row.cut_off => "cut off".to_owned(),
         (JobPhase::Running, ..) if row.attempt > 1 => format!("{phase} ({}.)", row.attempt),
         _ => phase.to_owned(),
     }
@@ -162,7 +172,7 @@ pub fn found(rows: &[FoundRow], now: i64, style: &Style) -> String {
         .map(|row| {
             vec![
                 row.job.to_string().into(),
-                row.session.as_str().into(),
+                row.name().into(),
                 relative(&row.accepted_at, now).into(),
                 row.part.as_str().into(),
                 row.excerpt.as_str().into(),

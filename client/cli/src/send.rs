@@ -21,7 +21,9 @@ use super::prompt::prompt_of;
 use super::terminal::Asker;
 use super::turn::{self, View};
 use super::turn_text::{Shown, TurnText};
-use super::{ask, choose, compose, config_check, connecting, first_use, last, output, render};
+use super::{
+    ask, choose, compose, config_check, connecting, first_use, last, output, render, value,
+};
 use agentd_client::client::{Attended, Client, ClientError, START_IT, Server};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
@@ -144,7 +146,7 @@ impl OwnTurn<'_> {
                         tell_begins_anew(&mut client, &send).await;
                     }
                     if self.go_on
-                        && let Err(exit) = name_last(&mut client, &mut send).await
+                        && let Err(exit) = name_last(&mut client, &mut send, self.notes).await
                     {
                         client.close().await;
                         return Ok(exit);
@@ -232,10 +234,21 @@ pub(super) fn shown(args: &ShownArgs, socket: Option<&Path>, asker: Option<&Aske
     }
 }
 
-/// Puts the last session into the send.
-async fn name_last(client: &mut Client, send: &mut Send) -> Result<(), Exit> {
-    let found = last::session(client, send.agent.as_deref(), send.cwd.as_deref()).await?;
-    send.session = Some(found);
+/// Puts the last session into the send, and says which that is.
+async fn name_last(client: &mut Client, send: &mut Send, notes: Notes) -> Result<(), Exit> {
+    let hint = "`agentctl send` without `-c` begins one; `agentctl sessions` lists those of all \
+                directories, and `-s NAME` goes on with one of them";
+    let (agent, cwd) = (send.agent.as_deref(), send.cwd.as_deref());
+    let found = last::session(client, agent, cwd, hint).await?;
+    if notes == Notes::Told {
+        output::note(&format!(
+            "goes on with session {} of {}, used {}",
+            output::safe(&found.session),
+            output::safe(&found.agent),
+            value::relative(&found.last_active_at, value::now_ms())
+        ));
+    }
+    send.session = Some(found.session);
     // It has its own.
     (send.cwd, send.cwd_if_new) = (None, None);
     Ok(())

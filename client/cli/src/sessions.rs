@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentd_protocol::Line;
 use agentd_protocol::request::unix_ms;
-use agentd_protocol::rows::{SessionPhase, SessionRow};
+use agentd_protocol::rows::{FoundRow, SessionPhase, SessionRow};
 use agentd_protocol::work::{
     Compact, SessionList, SessionNew, SessionRename, SessionSearch, SetModel,
 };
@@ -189,19 +189,32 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
 }
 
 async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
-    let mut pages = FoundPages::new(SessionSearch {
+    let limit = args.limit.unwrap_or(FOUND);
+    let mut wanted = SessionSearch {
         words: args.words,
         session: args.session,
-        limit: Some(args.limit.unwrap_or(FOUND)),
+        limit: Some(limit),
         before: None,
-    });
+    };
+    // What a bench ran is nothing that anybody said.
+    let named = wanted.session.is_some();
+    let is_wanted = |row: &FoundRow| named || !bench::is_of_bench(&row.session);
+    let mut pages = FoundPages::new(wanted.clone());
     let mut found = Vec::new();
     let mut busy = Busy::begin();
     loop {
         let page = busy.during("looking through what was said", pages.next(client));
         match page.await {
             Ok(Some(page)) if args.json => output::out_json(&page.line)?,
-            Ok(Some(page)) => found.extend(page.value),
+            Ok(Some(page)) => {
+                wanted.before = page.value.last().map(|row| row.job).or(wanted.before);
+                found.extend(page.value.into_iter().filter(is_wanted));
+            }
+            // Those that aren't shown don't count.
+            Ok(None) if !args.json && pages.has_more() && found.len() < limit => {
+                wanted.limit = Some(limit - found.len());
+                pages = FoundPages::new(wanted.clone());
+            }
             Ok(None) => break,
             Err(error) => {
                 drop(busy);
@@ -245,9 +258,11 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
         return Ok(Exit::Usage);
     }
     let mut worst = Ok(Exit::Done);
+    let mut kept = Vec::new();
     let closing = client.sessions_close(&names, |closed| {
-        let told = ask::print(closed, args.json, |name| {
-            format!("closed {}\n", output::safe(name))
+        let told = ask::print(closed, args.json, |one| {
+            kept.extend(one.closed_as.clone());
+            format!("closed {}\n", output::safe(&one.session))
         });
         match told {
             Ok(Exit::Done) => {}
@@ -256,10 +271,28 @@ async fn close(client: &mut Client, args: CloseSessionsArgs) -> io::Result<Exit>
             told => worst = told,
         }
     });
-    match closing.await {
+    let closing = closing.await;
+    tell_kept(&kept);
+    match closing {
         Ok(()) => worst,
         Err(error) => Ok(ask::tell(&error)),
     }
+}
+
+/// By which names their past is read from now on.
+fn tell_kept(names: &[String]) {
+    let kept = match names {
+        [] => return,
+        [name] => format!("`agentctl history {name}` reads what was said in it"),
+        names if names.len() <= NAMED => format!(
+            "`agentctl history NAME#NUMBER` reads what was said in them: {}",
+            names.join(", ")
+        ),
+        _ => "`agentctl history NAME#NUMBER` reads what was said in them: `agentctl sessions list \
+              --closed` has their numbers"
+            .to_owned(),
+    };
+    output::note(&output::safe(&kept));
 }
 
 /// Asks on a terminal: whoever named none sees which they are. Elsewhere it is done as told.

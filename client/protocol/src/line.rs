@@ -214,6 +214,8 @@ pub enum Line {
     SessionClose {
         ok: bool,
         session: String,
+        /// By which its past is read from now on; none when somebody else had closed it before.
+        closed_as: Option<String>,
     },
     #[serde(rename = "session.resume")]
     SessionResume {

@@ -61,6 +61,10 @@ pub struct JobRow {
     pub start_at: Option<String>,
     /// When the turn began that runs.
     pub started_at: Option<String>,
+    /// Is it stored as running, and the process that ran it gone? The next daemon decides what
+    /// becomes of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     pub finished_at: Option<String>,
     /// Of a `message_end`.
     pub stop: Option<String>,
@@ -199,6 +203,17 @@ pub struct FoundRow {
     pub part: String,
     /// What stands around the first of the words.
     pub excerpt: String,
+    /// As that of a session's row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_as: Option<String>,
+}
+
+impl FoundRow {
+    /// The name by which its session's past is read.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.closed_as.as_deref().unwrap_or(&self.session)
+    }
 }
 
 /// One turn of a session's history.

@@ -572,6 +572,8 @@ export interface FoundRow {
   part: string;
   /** What stands around the first of the words. */
   excerpt: string;
+  /** As that of a session's row. */
+  closed_as?: string;
 }
 
 /** The limits a client may want to know. */
@@ -650,6 +652,11 @@ export interface JobRow {
   start_at?: string;
   /** When the turn began that runs. */
   started_at?: string;
+  /**
+   * Is it stored as running, and the process that ran it gone? The next daemon decides what
+   * becomes of it.
+   */
+  cut_off?: boolean;
   finished_at?: string;
   /** Of a `message_end`. */
   stop?: string;
@@ -1363,6 +1370,8 @@ export interface SessionCloseLine {
   type: "session.close";
   ok: boolean;
   session: string;
+  /** By which its past is read from now on; none when somebody else had closed it before. */
+  closed_as?: string;
   /** That of the request. */
   id?: unknown;
   /** Its number in the store, if it has one. */
@@ -1468,7 +1477,7 @@ export interface SessionListRequest {
   idle_for?: number | null;
   /** Those used last first: one page, without a next. */
   newest?: boolean;
-  /** Only those that were closed, and none of the others. */
+  /** Only those that were closed, and none of the others; with `session` the last of that name. */
   closed?: boolean;
   /** At most so many; 50 when absent. */
   limit?: number | null;

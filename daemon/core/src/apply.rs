@@ -154,6 +154,7 @@ impl State {
                 Timer::Retire(worker) => self.retire_now(worker),
                 Timer::Recheck(number) => self.collect_again(number),
                 Timer::Collect(number) => self.collect_timeout(number),
+                Timer::Agents => self.look_for_agents(),
                 Timer::Doubt => self.in_doubt(),
                 Timer::Models(number) => self.models_timeout(number),
                 Timer::Compact(worker) => self.compact_timeout(worker),

@@ -181,8 +181,9 @@ pub const SHORT_WAITS: Duration = Duration::from_secs(60);
 /// After that it is tried again after so long, for whoever asks.
 pub const MISSING_RETRY: Duration = Duration::from_secs(2);
 
-/// Between two looks at which agents there are: each goes through all directories of PATH.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks at which agents there are: each goes through all directories of PATH. Whoever
+/// has just mended one and sends again waits so long at most.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Each rung of the stop ladder, and each of settling, gets this long.
 pub const RUNG: Duration = Duration::from_secs(5);

@@ -8,6 +8,11 @@ pub(super) fn shown(mut name: String) -> String {
     name
 }
 
+/// The whole of a name that only a closed session has.
+pub(super) fn closed_as(name: &str) -> Option<String> {
+    name.contains('#').then(|| name.to_owned())
+}
+
 /// SQLite's integers are signed; no number of ours comes near the end.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)

@@ -11,8 +11,8 @@ use agentd_core::store::{Loaded, SessionFilter, SessionLife, SessionOrder};
 use agentd_protocol::rows;
 use rusqlite::{Connection, OptionalExtension as _, Row, TransactionBehavior, params};
 
-use super::columns::{int, nat, shown};
-use super::lists::{Long, member, prefix, preview, session_read};
+use super::columns::{closed_as, int, nat, shown};
+use super::lists::{Long, member, prefix, preview, session_closed, session_read};
 
 /// Sessions. What is unfinished is asked of its own small index: an accept writes nothing into
 /// the row of its session.
@@ -33,10 +33,16 @@ pub(super) fn sessions(
 ) -> rusqlite::Result<Loaded> {
     let named = match &filter.name {
         None => None,
-        Some(name) => match session_read(conn, name)? {
-            None => return Ok(none()),
-            known => known,
-        },
+        Some(name) => {
+            let found = match filter.life {
+                SessionLife::Open => session_read(conn, name)?,
+                SessionLife::Closed => session_closed(conn, name)?,
+            };
+            if found.is_none() {
+                return Ok(none());
+            }
+            found
+        }
     };
     let mut statement = conn.prepare_cached(&format!("{SESSIONS}{}", chosen(filter)))?;
     let mut rows = statement.query(params![
@@ -122,11 +128,11 @@ fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::Ses
     let created: i64 = row.get(6)?;
     let last = kept.active_at.max(row.get(11)?);
     let name: String = row.get(1)?;
-    let state = match name.contains('#') {
-        true => rows::SessionPhase::Closed,
-        false => rows::SessionPhase::Idle,
+    let closed_as = closed_as(&name);
+    let state = match closed_as {
+        Some(_) => rows::SessionPhase::Closed,
+        None => rows::SessionPhase::Idle,
     };
-    let closed_as = (state == rows::SessionPhase::Closed).then(|| name.clone());
     Ok(rows::SessionRow {
         session: shown(name),
         agent: row.get(2)?,

@@ -3,6 +3,7 @@
 //! Owns which index leads to which list, how a row becomes a line of it, and how long texts begin.
 //! Long columns are never read whole for it. Must not change anything.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _};
 
 use agentd_core::rfc3339;
@@ -13,6 +14,7 @@ use rusqlite::blob::Blob;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::columns::{int, nat, shown};
+use super::{Alive, Liveness};
 
 /// Characters of a prompt or an answer in a list.
 const PREVIEW: usize = 80;
@@ -219,10 +221,31 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<rows::JobRow> {
         start_at: time(9)?,
         // Whoever runs it knows.
         started_at: None,
+        cut_off: false,
         finished_at: time(10)?,
         stop: None,
         code: None,
     })
+}
+
+/// Tells of jobs that are stored as running whether an instance that is gone ran them.
+pub(super) fn mark_cut_off(
+    conn: &Connection,
+    jobs: &mut [rows::JobRow],
+    alive: &Alive,
+) -> rusqlite::Result<()> {
+    let mut known = BTreeMap::new();
+    let running = |row: &&mut rows::JobRow| row.state == JobPhase::Running;
+    for row in jobs.iter_mut().filter(running) {
+        let ran_by: Option<String> = conn
+            .prepare_cached("SELECT instance FROM jobs WHERE job = ?1")?
+            .query_row([int(row.job.0)], |row| row.get(0))?;
+        row.cut_off = ran_by.is_some_and(|instance| {
+            let dead = || alive(&instance) == Liveness::Dead;
+            *known.entry(instance.clone()).or_insert_with(dead)
+        });
+    }
+    Ok(())
 }
 
 /// How far a job is, from its two columns.
@@ -260,9 +283,14 @@ pub(super) fn session_id(conn: &Connection, name: &str) -> rusqlite::Result<Opti
 /// The place of the session whose past is read by this name: the open one, else the one of this name
 /// that was closed last.
 pub(super) fn session_read(conn: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
-    if let Some(open) = session_id(conn, name)? {
-        return Ok(Some(open));
+    match session_id(conn, name)? {
+        None => session_closed(conn, name),
+        open => Ok(open),
     }
+}
+
+/// The place of the session that was closed last of those that had this name.
+pub(super) fn session_closed(conn: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
     // As `close` renames them; `$` is the next character.
     conn.prepare_cached("SELECT max(id) FROM sessions WHERE name > ?1 || '#' AND name < ?1 || '$'")?
         .query_row([name], |row| row.get(0))

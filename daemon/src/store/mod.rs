@@ -449,8 +449,8 @@ fn open_with(
         to_deliver.notify_one();
     }
     let (commands, received) = inbox::inbox(COMMANDS);
-    let answer = Arc::new(answer);
-    let commits = Arc::default();
+    let (alive, answer) = (Arc::new(alive), Arc::new(answer));
+    let (commits, closing) = (Arc::default(), Arc::<AtomicBool>::default());
     let verify = Verify::new(path.clone(), opener.give_way);
     let readers = Readers::new(readers::ReaderConfig {
         path: path.clone(),
@@ -459,9 +459,9 @@ fn open_with(
         limits: faults.limits,
         give_way: opener.give_way,
         verify: verify.clone(),
+        alive: Arc::clone(&alive),
         before: faults.reader,
     });
-    let closing = Arc::<AtomicBool>::default();
     let writer = writer::Writer::new(
         writer::WriterConfig {
             path: path.clone(),

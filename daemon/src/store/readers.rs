@@ -18,7 +18,7 @@ use agentd_core::store::{Loaded, Query};
 use rusqlite::{Connection, InterruptHandle};
 
 use super::verify::Verify;
-use super::{Answer, NotTaken, schema, trouble};
+use super::{Alive, Answer, NotTaken, lists, schema, trouble};
 
 /// Threads that read: a page of a subscriber doesn't wait for somebody's long list.
 const READERS: usize = 2;
@@ -103,6 +103,8 @@ pub(super) struct ReaderConfig {
     pub(super) give_way: fn(),
     /// Told of damage.
     pub(super) verify: Verify,
+    /// Says whether an instance lives.
+    pub(super) alive: Arc<Alive>,
     pub(super) before: BeforeRead,
 }
 
@@ -429,7 +431,10 @@ impl ReadersShared {
         // After the moment is fixed: any commit that is seen had begun by now, so none is told too
         // late.
         let begun = self.config.commits.begun.load(Ordering::SeqCst);
-        let loaded = self.config.verify.load(conn, &asked.query);
+        let mut loaded = self.config.verify.load(conn, &asked.query);
+        if let Loaded::JobList { jobs, .. } = &mut loaded {
+            lists::mark_cut_off(conn, jobs, &self.config.alive)?;
+        }
         conn.prepare_cached("COMMIT")?.execute([])?;
         if asked.query.follows_commits() && !self.config.commits.wait(begun, asked.until) {
             return Ok(Loaded::Failed(self.too_late()));

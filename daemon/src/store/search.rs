@@ -13,8 +13,8 @@ use agentd_protocol::{Body, JobId, Line, rows};
 use rusqlite::{Connection, Row, params};
 use serde::Deserialize;
 
-use super::columns::{int, nat, shown};
-use super::lists::{phase, session_id};
+use super::columns::{closed_as, int, nat, shown};
+use super::lists::{phase, session_read};
 
 /// One page looks for so long: others read, too, and whoever waits sees that it goes on.
 const TIME: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ pub(super) fn search(
     before: Option<JobId>,
     limit: usize,
 ) -> rusqlite::Result<Loaded> {
-    let id = session.map(|name| session_id(conn, name)).transpose()?;
+    let id = session.map(|name| session_read(conn, name)).transpose()?;
     if id == Some(None) {
         return Ok(page(Vec::new(), None));
     }
@@ -96,9 +96,11 @@ fn found_in(row: &Row<'_>, words: &[String]) -> rusqlite::Result<Option<rows::Fo
     };
     // Small letters may take other bytes than large ones: it is counted in characters.
     let at = small.get(..at).map_or(0, |before| before.chars().count());
+    let name: String = row.get(1)?;
     Ok(Some(rows::FoundRow {
         job: JobId(nat(row.get(0)?)),
-        session: shown(row.get(1)?),
+        closed_as: closed_as(&name),
+        session: shown(name),
         agent: row.get(2)?,
         state: phase(row.get_ref(3)?.as_str()?, row.get(4)?),
         accepted_at: rfc3339(row.get(5)?),

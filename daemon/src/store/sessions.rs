@@ -182,14 +182,15 @@ impl Writing<'_> {
             return Err(WriteStop::Refused(Stored::Taken));
         }
         self.entered.remove(session);
-        self.conn
+        let session = self
+            .conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
                     native = NULL, title = NULL, preview = NULL, system = NULL, forks = NULL
-                 WHERE id = ?1",
+                 WHERE id = ?1 RETURNING name",
             )?
-            .execute([id])?;
-        Ok(Written::Done)
+            .query_row([id], |row| row.get(0))?;
+        Ok(Written::Opened { session })
     }
 
     /// Its jobs are its own under whatever name.

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use agentd_base::clock::wall_ms;
 use agentd_core::Event;
-use agentd_core::store::{Query, Recovered};
+use agentd_core::store::{Query, Recovered, Stored, Written};
 use rusqlite::{Connection, ErrorCode};
 
+use super::queue::is_unnumbered_request;
 #[cfg(debug_assertions)]
 use super::queue::kinds;
-use super::queue::{is_accept, is_unnumbered_request};
 use super::takeover::Search;
 use super::verify::Verify;
 use super::write::{Care, Numbers, Witness, Writing};
@@ -126,7 +126,7 @@ fn attempt_with(
         }
     }
     if config.role == Role::OneShot
-        && let Err(error) = count_fallbacks(conn, queue.iter().take(commands))
+        && let Err(error) = count_fallbacks(conn, &answers)
     {
         return Ok(roll_back(conn, error));
     }
@@ -155,12 +155,17 @@ fn attempt_with(
     Ok(commit(conn, config, queue, doubt))
 }
 
-/// A one-shot's jobs are runs without the daemon: the next daemon tells how many there were.
-fn count_fallbacks<'a>(
-    conn: &Connection,
-    mut commands: impl Iterator<Item = &'a StoreCommand>,
-) -> rusqlite::Result<()> {
-    if commands.any(is_accept) {
+/// A one-shot's jobs are runs without the daemon: the next daemon tells how many there were. What was
+/// refused, or was an earlier job's send, ran nothing.
+fn count_fallbacks(conn: &Connection, answers: &[Event]) -> rusqlite::Result<()> {
+    let accepts = |event: &Event| match event {
+        Event::Stored {
+            stored: Stored::Committed(written),
+            ..
+        } => (written.iter()).any(|one| matches!(one, Written::Accepted { .. })),
+        _ => false,
+    };
+    if answers.iter().any(accepts) {
         let counted = "INSERT INTO meta VALUES ('fallbacks', '1') ON CONFLICT (key)
             DO UPDATE SET value = CAST(value AS INTEGER) + 1";
         conn.execute(counted, [])?;

@@ -62,7 +62,7 @@ pub(super) struct WriterConfig {
     pub(super) boot: Option<String>,
     pub(super) boot_ms: fn() -> u64,
     pub(super) keep: Option<Keep>,
-    pub(super) alive: Alive,
+    pub(super) alive: Arc<Alive>,
     pub(super) answer: Arc<Answer>,
     /// Rung after a commit that holds something to deliver.
     pub(super) to_deliver: Arc<Notify>,

@@ -26,7 +26,8 @@ Examples:
   agentctl config edit
   EDITOR=nano agentctl config edit
 
-$VISUAL or $EDITOR opens a copy. What can't be read is never put in place: you may edit again.")]
+$VISUAL or $EDITOR opens a copy. What can't be read is never put in place: you may edit again. Where
+the file is left as it was and can't be read, the exit code is 78.")]
     Edit,
     /// Change one value; comments and order stay
     #[command(after_help = "\

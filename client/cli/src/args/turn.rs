@@ -16,7 +16,7 @@ pub struct SendArgs {
     /// The turn; what is piped in goes behind it. `-`, or none with a pipe, is standard input alone
     #[arg(value_name = "TEXT")]
     pub text: Option<String>,
-    /// Go on with the session of this directory that was used last
+    /// Go on with the session of this directory that was used last, of any agent or of --agent
     #[arg(long = "continue", short = 'c', conflicts_with = "session")]
     pub go_on: bool,
     /// How.
@@ -60,8 +60,9 @@ pub struct ShownArgs {
 // `attach`.
 #[derive(Args, Clone, Debug)]
 pub struct AttachArgs {
-    /// A job, or a session: then its turn that runs, else its last one
-    #[arg(value_name = "JOB|SESSION", required_unless_present = "session")]
+    /// A job, or a session: then its turn that runs, else its last one; without, the session of
+    /// this directory that was used last
+    #[arg(value_name = "JOB|SESSION")]
     which: Option<String>,
     /// A session
     #[arg(
@@ -83,10 +84,8 @@ pub struct AttachArgs {
 impl AttachArgs {
     /// What was named, in whichever way.
     #[must_use]
-    pub fn which(&self) -> &str {
-        // One of them is there, or the arguments were refused.
-        let named = self.which.as_deref().or(self.session.as_deref());
-        named.unwrap_or_default()
+    pub fn which(&self) -> Option<&str> {
+        self.which.as_deref().or(self.session.as_deref())
     }
 }
 

@@ -42,8 +42,11 @@ pub struct DispatchArgs {
 #[derive(Args, Clone, Debug)]
 pub struct CollectArgs {
     /// Which
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required_unless_present = "label", value_name = "JOB")]
     pub jobs: Vec<JobId>,
+    /// All with this label, in the order they were sent
+    #[arg(long, value_name = "KEY[=VALUE]", conflicts_with = "jobs")]
+    pub label: Option<String>,
     /// Stop waiting after this, the jobs go on: 90s, 10m, or seconds; 0 looks without waiting
     #[arg(long, value_name = "TIME", value_parser = value::not_negative, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
@@ -198,12 +201,15 @@ A closed session is listed with its number, as main#12: by that it is read, whoe
     #[command(after_help = "Examples:\n  agentctl sessions new main --agent pi --cwd ~/src")]
     New(NewSessionArgs),
     /// All about one session
-    #[command(after_help = "\
+    #[command(
+        override_usage = "agentctl sessions show [OPTIONS] <SESSION>",
+        after_help = "\
 Examples:
   agentctl sessions show main
   agentctl sessions show main#12
 
-The second is one that was closed, as `agentctl sessions list --closed` names it.")]
+The second is one that was closed, as `agentctl sessions list --closed` names it."
+    )]
     Show(ShowSessionArgs),
     /// Look for words in prompts and answers, newest first
     #[command(after_help = "\
@@ -246,7 +252,10 @@ Examples:
 Their jobs stay in `agentctl jobs`, and what was said in `agentctl history`.")]
     Close(CloseSessionsArgs),
     /// Run the turns that wait because one before them was interrupted
-    #[command(after_help = "Examples:\n  agentctl sessions resume main")]
+    #[command(
+        override_usage = "agentctl sessions resume [OPTIONS] <SESSION>",
+        after_help = "Examples:\n  agentctl sessions resume main"
+    )]
     Resume(SessionArgs),
 }
 

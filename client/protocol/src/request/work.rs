@@ -343,7 +343,7 @@ pub struct SessionList {
     /// Those used last first: one page, without a next.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub newest: bool,
-    /// Only those that were closed, and none of the others.
+    /// Only those that were closed, and none of the others; with `session` the last of that name.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     /// At most so many; 50 when absent.
@@ -357,10 +357,9 @@ impl Checked for SessionList {
         self.session.as_deref().map_or(Ok(()), check_session_read)?;
         check_seconds("idle_for", self.idle_for)?;
         check_limit(self.limit)?;
-        if self.closed && (self.session.is_some() || self.idle_for.is_some()) {
+        if self.closed && self.idle_for.is_some() {
             return Err(invalid(
-                "`closed` goes neither with `session`, which finds a closed one by itself, nor with \
-                 `idle_for`: expected one of them",
+                "`closed` doesn't go with `idle_for`: expected one of them",
             ));
         }
         if self.newest && self.after.is_some() {
@@ -513,7 +512,7 @@ impl SessionSearch {
 
 impl Checked for SessionSearch {
     fn check(&self) -> Result<(), Rejected> {
-        self.session.as_deref().map_or(Ok(()), check_session)?;
+        self.session.as_deref().map_or(Ok(()), check_session_read)?;
         check_limit(self.limit)?;
         let count = self.words.len();
         if !(1..=Self::MOST_WORDS).contains(&count) {

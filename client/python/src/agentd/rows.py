@@ -73,6 +73,8 @@ class Job(Row):
     start_at: datetime | None = None
     started_at: datetime | None = None
     """When the turn began that runs now."""
+    cut_off: bool = False
+    """Stored as running, and the process that ran it is gone: the next daemon decides."""
     finished_at: datetime | None = None
     stop: str | None = None
     """Why it ended, as in ``Result``."""

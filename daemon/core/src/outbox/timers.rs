@@ -34,6 +34,8 @@ pub(crate) enum Timer {
     Schedule,
     /// What turns wait for has a time: they are looked at again.
     Look,
+    /// Which agents there are is looked for again.
+    Agents,
     /// A spare process may be started, although a turn goes on.
     Spare,
     /// The machine is looked at again, as there are spares or should be.

@@ -233,9 +233,14 @@ impl Pool {
         self.look.outstanding
     }
 
-    /// Is none on its way, and was none just taken?
-    pub(crate) fn may_look(&self, now: Duration) -> bool {
-        !self.look.outstanding && now.saturating_sub(self.look.at) >= LOOK_AGAIN
+    /// Was one over just then, and is none on its way?
+    pub(crate) fn has_looked_at(&self, now: Duration) -> bool {
+        !self.look.outstanding && self.look.at == now
+    }
+
+    /// Not before this, when none is on its way.
+    pub(crate) fn next_look(&self) -> Duration {
+        self.look.at + LOOK_AGAIN
     }
 
     pub(crate) const fn looks(&mut self) {

@@ -13,6 +13,7 @@ use crate::health::{Cause, Health};
 use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
 use crate::jobs::job::Phase;
 use crate::jobs::said::Notice;
+use crate::outbox::timers::Timer;
 use crate::pool::crash_blame::{Death, missed};
 use crate::sessions::loading::Parked;
 use crate::state::State;
@@ -23,18 +24,17 @@ const WAITING: &str = "agents#";
 impl State {
     /// Asks for a look, unless one is on its way or was just taken.
     pub(crate) fn look_for_agents(&mut self) {
-        if self.pool.may_look(self.now.mono) {
+        if !self.pool.is_looking() && self.pool.next_look() <= self.now.mono {
             self.pool.looks();
             self.outbox.push(Effect::LookForAgents);
         }
     }
 
-    /// Does a request name an agent that can't be used as far as is known, and may that have changed
-    /// since the last look?
+    /// Does a request name an agent that can't be used as far as is known? Whoever has just mended
+    /// that is told so by the next look.
     pub(crate) fn needs_a_look(&self, request: &Request) -> bool {
-        // A request that waits for a look costs its sender time, and each look goes through all
-        // directories of `PATH`.
-        if !self.pool.is_looking() && !self.pool.may_look(self.now.mono) {
+        // Who waited for the look that is over now has its answer by it.
+        if self.pool.has_looked_at(self.now.mono) {
             return false;
         }
         let unknown = |agent: &str| {
@@ -102,6 +102,11 @@ impl State {
             return self.refuse(conn, id, rejected);
         }
         self.look_for_agents();
+        if !self.pool.is_looking() {
+            // One that was just taken may have come too early.
+            let at = self.pool.next_look();
+            self.outbox.set_if_unset(Timer::Agents, at);
+        }
         if let Some(known) = self.peers.connected_mut(&conn) {
             known.loading = Some(WAITING.to_owned());
         }

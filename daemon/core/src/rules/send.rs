@@ -398,7 +398,7 @@ fn fits(session: &Session, send: &Send, facts: &RequestContext) -> Result<(), Re
             session.shown()
         );
         Err(Rejected::new(Code::SessionConflict, error)
-            .hint("leave the field out, or use another session"))
+            .hint("leave it out, or use another session"))
     };
     if let Some(agent) = send.agent.as_ref().filter(|agent| **agent != session.agent) {
         return conflict("agent", agent, &session.agent);

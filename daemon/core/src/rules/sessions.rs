@@ -267,7 +267,11 @@ impl State {
             }
             Changed::Closed { session } => {
                 self.forget_closed(&session);
-                Line::SessionClose { ok: true, session }
+                Line::SessionClose {
+                    ok: true,
+                    session,
+                    closed_as: opened(written.first()),
+                }
             }
             Changed::Resumed { session, jobs } => {
                 for job in &jobs {

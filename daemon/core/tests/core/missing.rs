@@ -233,7 +233,7 @@ fn found_agent_answers_the_request_that_named_it() {
 }
 
 #[test]
-fn found_agent_is_looked_for_once_a_second() {
+fn found_agent_is_looked_for_at_intervals() {
     let mut world = World::new(settings());
     world.prompt_look = false;
     let conn = world.connect();
@@ -245,11 +245,17 @@ fn found_agent_is_looked_for_once_a_second() {
     for id in 1..50 {
         assert_eq!(world.answer(conn, id)["code"], "unknown-agent");
     }
+    world.pass(Duration::from_millis(1));
     send(&mut world, conn, 50, "nobody", "s");
     assert_eq!(world.looks, 0, "the last look was just now");
-    world.pass(Duration::from_secs(1));
-    send(&mut world, conn, 51, "nobody", "s");
+    assert!(
+        told(&world, conn, 50).is_empty(),
+        "it hears of the next one"
+    );
+    world.pass(Duration::from_millis(100));
     assert_eq!(world.looks, 1);
+    world.take_look();
+    assert_eq!(world.answer(conn, 50)["code"], "unknown-agent");
 }
 
 #[test]

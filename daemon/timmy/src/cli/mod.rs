@@ -105,7 +105,12 @@ impl Failed {
 
 impl From<ConfigError> for Failed {
     fn from(error: ConfigError) -> Self {
-        Self::new(Exit::Config, error.to_string())
+        let why = error.to_string();
+        let failed = Self::new(Exit::Config, &*why);
+        match why.contains("; hint: ") {
+            true => failed,
+            false => failed.hint("mend it, `agentctl config edit` opens it"),
+        }
     }
 }
 
