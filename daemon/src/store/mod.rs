@@ -526,25 +526,20 @@ impl Store {
         }
         let mut one = VecDeque::from([command]);
         self.submit_together(&mut one)?;
-        match one.pop_front() {
-            None => Ok(()),
-            Some(command) => Err(Refused::Full(Box::new(command))),
-        }
+        let left = one.pop_front().map(|left| Refused::Full(Box::new(left)));
+        left.map_or(Ok(()), Err)
     }
 
-    /// Hands in as many commands as there is room for, in their order and for one commit; the others
-    /// stay where they are. None of them may be a question that doesn't wait for writes.
-    ///
-    /// # Errors
-    /// When the writer has ended.
+    /// Hands in as many commands as there is room for, for one commit; the others stay where they are.
+    /// Fails when the writer has ended.
     pub fn submit_together(&self, commands: &mut VecDeque<StoreCommand>) -> Result<(), Refused> {
-        self.commands
-            .try_send_together(commands, WriterMessage::Commands)
-            .map_err(|_gone| Refused::Closed)
+        let sent = self
+            .commands
+            .try_send_together(commands, WriterMessage::Commands);
+        sent.map_err(|_gone| Refused::Closed)
     }
 
-    /// Asks the writer for a sign of life, behind everything ordered so far. A writer that can't
-    /// write gives one, a writer that hangs doesn't.
+    /// Asks the writer for a sign of life: one that can't write gives it, one that hangs doesn't.
     ///
     /// # Errors
     /// When its queue is full, or it has ended.
@@ -552,8 +547,7 @@ impl Store {
         self.hand_in(WriterMessage::Beat(heard))
     }
 
-    /// Something has changed where the store is: are its files still there? Nobody hears more of it
-    /// than that new work is refused, and of a queue that is full nothing: its next commit looks.
+    /// Are the store's files still there? With a full queue its next commit looks.
     pub fn look(&self) {
         let _next_time = self.hand_in(WriterMessage::Look);
     }
