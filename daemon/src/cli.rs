@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use agentd_base::settings::MEND_IT;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::runtime::Runtime;
@@ -378,7 +379,7 @@ fn mended(why: impl std::fmt::Display) -> String {
     let why = why.to_string();
     match why.contains("; hint: ") {
         true => why,
-        false => format!("{why}; hint: mend it, `agentctl config edit` opens it"),
+        false => format!("{why}; hint: {MEND_IT}"),
     }
 }
 

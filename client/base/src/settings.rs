@@ -13,6 +13,9 @@ use nix::fcntl::OFlag;
 /// Longest such file, in bytes. Ten thousand agents are about one million.
 pub const MOST: usize = 4 * 1024 * 1024;
 
+/// What to do about a configuration that can't be used, where the reason doesn't say it.
+pub const MEND_IT: &str = "mend it, `agentctl config edit` opens it";
+
 /// Opens such a file, or `/dev/null`, which is an empty one.
 ///
 /// # Errors

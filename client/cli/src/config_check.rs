@@ -5,6 +5,7 @@
 
 use std::process::{Command, Stdio};
 
+use agentd_base::settings::MEND_IT;
 use agentd_protocol::line::StatusAnswer;
 use agentd_protocol::request::Status;
 use agentd_protocol::{Line, RequestKind};
@@ -14,9 +15,6 @@ use super::exit::Exit;
 use super::output;
 use agentd_client::client::Client;
 use agentd_client::oneshot;
-
-/// What to do about a configuration that can't be read.
-pub(super) const MEND_IT: &str = "mend it, `agentctl config edit` opens it";
 
 /// Why the next daemon would not come up.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use agentd_base::settings::MEND_IT;
 use agentd_protocol::request::DaemonStop;
 use agentd_protocol::{Line, RequestKind};
 use nix::sys::signal::{Signal, kill};
@@ -316,7 +317,7 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
             let file = first_use::file();
             let is_of_config = file.is_some_and(|file| why.starts_with(&*file.to_string_lossy()));
             let hint = match is_of_config {
-                true => config_check::MEND_IT,
+                true => MEND_IT,
                 false => "`agentctl logs` and `agentctl doctor` say more",
             };
             (why, hint.to_owned())

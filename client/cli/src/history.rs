@@ -128,25 +128,18 @@ async fn newest(client: &mut Client, job: Option<JobId>) -> Result<Option<String
     let row = match job {
         Some(job) => client.job(job).await?,
         None => {
-            let one = Jobs {
-                limit: Some(1),
-                ..Jobs::default()
-            };
-            let mut pages = JobPages::new(Jobs::default());
-            let mut newest = client.jobs(one).await?.pop();
             // What a bench ran is nothing that anybody said.
-            while newest
-                .as_ref()
-                .is_some_and(|row| bench::is_of_bench(&row.session))
-            {
-                let page = pages.next(client).await?;
-                newest = page.and_then(|page| {
-                    let said = |row: &JobRow| !bench::is_of_bench(&row.session);
-                    let last = page.value.last().cloned();
-                    page.value.into_iter().find(said).or(last)
-                });
+            let said = |row: &JobRow| !bench::is_of_bench(&row.session);
+            let mut pages = JobPages::new(Jobs::default());
+            loop {
+                let Some(page) = pages.next(client).await? else {
+                    break None;
+                };
+                let found = page.value.into_iter().find(said);
+                if found.is_some() {
+                    break found;
+                }
             }
-            newest
         }
     };
     Ok(row.map(|row| row.session))

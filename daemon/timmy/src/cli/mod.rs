@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use agentd_base::settings::MEND_IT;
 use agentd_terminal::output;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
@@ -109,7 +110,7 @@ impl From<ConfigError> for Failed {
         let failed = Self::new(Exit::Config, &*why);
         match why.contains("; hint: ") {
             true => failed,
-            false => failed.hint("mend it, `agentctl config edit` opens it"),
+            false => failed.hint(MEND_IT),
         }
     }
 }
