@@ -45,6 +45,8 @@ pub struct RequestContext {
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
     /// For requests that are not the same from inside a worker.
     pub descent: Descent,
+    /// The core's own: agents were looked for since it came, so it waits for no other look.
+    pub has_looked: bool,
 }
 
 /// What another configuration says.

@@ -74,7 +74,8 @@ fn acpx(dir: &Path, daemon: &Daemon, words: &[&str]) -> Finished {
     command
         .args(["--agent", &format!("{AGENTCTL} serve acp --agent chaos")])
         .args(["--cwd", home.to_str().unwrap()])
-        .args(["--ttl", "1"])
+        // Longer than a command takes: a next one that finds its queue about to end fails.
+        .args(["--ttl", "4"])
         .args(words);
     finish_within(4 * DEADLINE, command, b"")
 }

@@ -32,9 +32,9 @@ impl State {
 
     /// Does a request name an agent that can't be used as far as is known? Whoever has just mended
     /// that is told so by the next look.
-    pub(crate) fn needs_a_look(&self, request: &Request) -> bool {
-        // Who waited for the look that is over now has its answer by it.
-        if self.pool.has_looked_at(self.now.mono) {
+    pub(crate) fn needs_a_look(&self, request: &Request, facts: &RequestContext) -> bool {
+        // It may wait for other things meanwhile, and come here again.
+        if facts.has_looked {
             return false;
         }
         let unknown = |agent: &str| {
@@ -135,7 +135,8 @@ impl State {
             return;
         };
         self.peers.loaded(WAITING);
-        for parked in waited.parked {
+        for mut parked in waited.parked {
+            parked.facts.has_looked = true;
             self.request(parked.conn, parked.id, parked.decoded, &parked.facts);
         }
     }

@@ -73,7 +73,7 @@ impl State {
             // Requests of one connection take effect in the order sent.
             return self.park_until_loaded(key, Vec::new(), conn, id, decoded, facts);
         }
-        if self.needs_a_look(&decoded.request) {
+        if self.needs_a_look(&decoded.request, facts) {
             return self.park_until_looked(conn, id, decoded, facts);
         }
         self.request_loaded(conn, id, decoded, facts);

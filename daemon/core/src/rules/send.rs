@@ -242,7 +242,7 @@ impl State {
             facts,
         } = parked;
         // The session is known only now, and with it the agent.
-        if self.needs_a_look(&decoded.request) {
+        if self.needs_a_look(&decoded.request, &facts) {
             return self.park_until_looked(conn, id, decoded, &facts);
         }
         let unknown = |session: &&str| !self.sessions.knows(session);

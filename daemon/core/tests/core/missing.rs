@@ -259,6 +259,22 @@ fn found_agent_is_looked_for_at_intervals() {
 }
 
 #[test]
+fn found_nothing_is_told_after_the_sessions_load() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    world.prompt_store = false;
+    send(&mut world, conn, 1, "nobody", "not-in-memory");
+    assert_eq!(
+        world.store_pending(),
+        1,
+        "it was looked for, and the session is asked for"
+    );
+    world.pass(Duration::from_millis(1));
+    world.store_answers();
+    assert_eq!(world.answer(conn, 1)["code"], "unknown-agent");
+}
+
+#[test]
 fn found_program_forgives_the_one_before() {
     let mut world = World::new(settings());
     let conn = world.connect();
