@@ -31,8 +31,9 @@ use crate::guard::bearer;
 
 /// What is between us and the reader closes connections on which nothing is said.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// How long a stream begins later at most, so that its turn goes on from what was said before.
-const SETTLES_WITHIN: Duration = Duration::from_secs(5);
+/// How long a stream begins later at most, so that its turn goes on from what was said before: an agent
+/// that has lost it may say so only when it has started. As long as any stream may be silent.
+const SETTLES_WITHIN: Duration = SIGN_OF_LIFE;
 /// Headers of clients that ask again for what they left before its first byte.
 const ASKS_AGAIN: [&str; 3] = [
     "idempotency-key",
