@@ -233,6 +233,11 @@ impl Pool {
         self.look.outstanding
     }
 
+    /// Was one over just then, and is none on its way?
+    pub(crate) fn has_looked_at(&self, now: Duration) -> bool {
+        !self.look.outstanding && self.look.at == now
+    }
+
     /// Not before this, when none is on its way.
     pub(crate) fn next_look(&self) -> Duration {
         self.look.at + LOOK_AGAIN

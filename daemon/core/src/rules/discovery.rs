@@ -33,8 +33,8 @@ impl State {
     /// Does a request name an agent that can't be used as far as is known? Whoever has just mended
     /// that is told so by the next look.
     pub(crate) fn needs_a_look(&self, request: &Request, facts: &RequestContext) -> bool {
-        // It may wait for other things meanwhile, and come here again.
-        if facts.has_looked {
+        // Who has waited for a look may wait for other things, and come here again.
+        if facts.has_looked || self.pool.has_looked_at(self.now.mono) {
             return false;
         }
         let unknown = |agent: &str| {
