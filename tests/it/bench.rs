@@ -149,6 +149,34 @@ fn bench_that_is_stopped_leaves_nothing_behind() {
 }
 
 #[test]
+fn bench_closes_what_a_killed_one_left() {
+    let config = "[agents.gated]\nkind = \"exec\"\ncommand = [\"sh\", \"-c\", \
+        \"cat; while [ ! -e $HOME/go ]; do sleep 0.02; done\"]\n";
+    let daemon = Daemon::with(config);
+    let mut command = daemon.place.command(AGENTCTL);
+    command.args(["bench", "gated", "--yes", "--turns", "1"]);
+    let mut bench = command.stderr(Stdio::null()).spawn().unwrap();
+    let runs = || {
+        let jobs = daemon.agentctl(&["jobs", "--state", "running"]);
+        jobs.stdout.contains("bench-").then_some(())
+    };
+    wait_for("its turn runs", runs);
+    kill(bench.id(), Signal::SIGKILL);
+    bench.wait().unwrap();
+    std::fs::write(daemon.path("home/go"), "").unwrap();
+    wait_for("its turn has ended", || runs().is_none().then_some(()));
+    let live = format!("bench-{:08x}{:024x}-1", std::process::id(), 7);
+    let sent = daemon.agentctl(&["send", "-s", &live, "hi"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let next = daemon.agentctl(&["bench", "gated", "--yes", "--turns", "1"]);
+    assert_eq!(next.code, Some(0), "{next:?}");
+    let rows = daemon.ask(r#"{"type":"session.list"}"#).remove(0);
+    let rows = rows["sessions"].as_array().unwrap().clone();
+    let left: Vec<&Value> = rows.iter().map(|row| &row["session"]).collect();
+    assert_eq!(left, [&live]);
+}
+
+#[test]
 fn bench_is_nothing_to_go_on_with() {
     let daemon = Daemon::start();
     let bench = format!("bench-{:032x}-1", 7);

@@ -17,14 +17,14 @@ use crate::support::{
 };
 
 /// Programs that see file systems of their own.
-struct Mounts {
+pub(crate) struct Mounts {
     unshare: PathBuf,
     how: &'static str,
 }
 
 impl Mounts {
     /// As root, else as root of a user namespace; `None` says that the test is skipped.
-    fn possible() -> Option<Self> {
+    pub(crate) fn possible() -> Option<Self> {
         let unshare = needs("unshare")?;
         let _mount = needs("mount")?;
         let place = Place::new("");
@@ -52,7 +52,7 @@ impl Mounts {
         command
     }
 
-    fn run(&self, place: &Place, mount: &str, program: &str, args: &[&str]) -> Finished {
+    pub(crate) fn run(&self, place: &Place, mount: &str, program: &str, args: &[&str]) -> Finished {
         finish(self.command(place, mount, program, args), b"")
     }
 }

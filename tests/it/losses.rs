@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::faults_disk::Mounts;
 use crate::supervision::{chaos, with_marks};
-use crate::support::Daemon;
+use crate::support::{AGENTCTL, Daemon, Place};
 
 fn send(session: &str, text: &str) -> String {
     json!({"type": "send", "agent": "chaos", "session": session, "text": text}).to_string()
@@ -159,6 +160,60 @@ fn restore_puts_a_backup_and_holds_jobs() {
     daemon.until("what was held runs", |_| {
         (state_of(&daemon, &behind) == "completed").then_some(())
     });
+}
+
+/// A copy has its name when it is whole, and what a kill left of the work on it goes with the next.
+#[test]
+fn backup_killed_leaves_nothing_of_its_name() {
+    let place = Place::new(&Daemon::config(""));
+    let daemon = place.start_with(&[("AGENTD_FAILPOINT", "before-backup:1")]);
+    chaos(&daemon, "before");
+    let copy = daemon.path("monday.db");
+    let made = daemon.agentctl(&["backup", copy.to_str().unwrap()]);
+    assert_ne!(made.code, Some(0), "{made:?}");
+    let (place, left) = daemon.left();
+    assert!(!left.success(), "{left:?}");
+    assert!(!copy.exists());
+    assert!(
+        place.path("monday.db.partial").exists(),
+        "it was killed amid the work"
+    );
+    let daemon = place.start();
+    let made = daemon.agentctl(&["backup", copy.to_str().unwrap()]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(copy.exists() && !daemon.path("monday.db.partial").exists());
+}
+
+#[test]
+fn restore_says_how_much_room_is_missing() {
+    let Some(mounts) = Mounts::possible() else {
+        return;
+    };
+    let daemon = Daemon::start();
+    chaos(&daemon, "before");
+    let copy = daemon.path("copy.db");
+    let copy = copy.to_str().unwrap().to_owned();
+    assert_eq!(daemon.agentctl(&["backup", &copy]).code, Some(0));
+    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
+    let (place, _left) = daemon.left();
+    let restored = |size: &str| {
+        let mount = format!(
+            "mount -t tmpfs -o size={size},mode=700 none state && \
+             {{ {AGENTCTL} restore {copy}; code=$?; ls -A state; {AGENTCTL} start && \
+             {AGENTCTL} stop; exit $code; }}"
+        );
+        mounts.run(&place, &mount, "true", &[])
+    };
+    let small = restored("5m");
+    assert_eq!(small.code, Some(1), "{small:?}");
+    assert!(small.stderr.contains("bytes are missing"), "{small:?}");
+    assert!(!small.stdout.contains("agentd.db.restoring"), "{small:?}");
+    let enough = restored("9m");
+    assert_eq!(enough.code, Some(0), "{enough:?}");
+    assert!(
+        enough.stdout.contains("the daemon has stopped"),
+        "{enough:?}"
+    );
 }
 
 #[test]

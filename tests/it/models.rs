@@ -131,6 +131,28 @@ fn models_nobody_answers_hold_up_no_turn() {
 }
 
 #[test]
+fn models_of_silent_agents_are_asked_at_once() {
+    let worker = chaos_worker().display().to_string();
+    let agent = |name: &str, flag: &str| {
+        format!("[agents.{name}]\nkind = \"jsonl\"\ncommand = [\"{worker}\", {flag}]\n")
+    };
+    let deaf = ["a", "b", "c"].map(|name| agent(name, "\"--deaf-to-models\""));
+    let daemon = Daemon::with(&(deaf.concat() + &agent("z", "\"--models\", \"2\"")));
+    let begun = std::time::Instant::now();
+    let alone = daemon.agentctl(&["models", "list", "--agent", "a"]);
+    let one = begun.elapsed();
+    assert_ne!(alone.code, Some(0), "{alone:?}");
+    let all = daemon.agentctl(&["models"]);
+    let took = begun.elapsed() - one;
+    assert_eq!(all.code, Some(0), "{all:?}");
+    assert!(all.stdout.contains("chaos/model-1"), "{all:?}");
+    for name in ["a: ", "b: ", "c: "] {
+        assert!(all.stderr.contains(name), "{all:?}");
+    }
+    assert!(took < one * 2, "{took:?}, and one {one:?}");
+}
+
+#[test]
 fn models_are_listed_by_agentctl_without_a_daemon() {
     let daemon = with(&["--models", "2"]);
     let json = daemon.agentctl(&["models", "list", "--agent=lists", "--json"]);

@@ -26,6 +26,9 @@ use agentd_client::signals::Stops;
 use agentd_client::wire::Nothing;
 use agentd_terminal::style::Style;
 use agentd_terminal::table::{Cell, Column, table};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 /// Answered by any model in a word, without a tool.
 const PROMPT: &str = "Use no tools. Answer with one word: ready";
@@ -33,6 +36,8 @@ const PROMPT: &str = "Use no tools. Answer with one word: ready";
 const ECHO: &str = "echo";
 /// How the names of its sessions begin.
 const NAMED: &str = "bench-";
+/// Digits of a process in them.
+const PID: usize = 8;
 /// An interrupted turn has ended within this, or is left to itself.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
@@ -77,10 +82,11 @@ pub(super) async fn bench(args: BenchArgs, socket: Option<&Path>) -> io::Result<
         prompt: args.prompt.clone().unwrap_or_else(|| PROMPT.to_owned()),
         provider: args.provider.clone(),
         model: args.model.clone(),
-        mark: key::random()?,
+        mark: mark(std::process::id(), &key::random()?),
         begun: AtomicU32::new(0),
         socket,
     };
+    bench.close_left().await;
     let mut stops = Stops::listen()?;
     let ran = tokio::select! {
         // A turn leaves by the same signals, and here there is more to do.
@@ -114,6 +120,20 @@ pub(super) fn is_of_bench(session: &str) -> bool {
         let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_mark && number.bytes().all(|byte| byte.is_ascii_digit())
     })
+}
+
+/// Makes names nobody else's, and says whose process they are of.
+fn mark(pid: u32, random: &str) -> String {
+    let rest = random.get(PID..).unwrap_or_default();
+    format!("{pid:0PID$x}{rest}")
+}
+
+/// Is it of a bench whose process is gone?
+fn is_left(session: &str) -> bool {
+    let mark = session.strip_prefix(NAMED).filter(|_| is_of_bench(session));
+    let pid = mark.and_then(|mark| u32::from_str_radix(mark.get(..PID)?, 16).ok());
+    let pid = pid.and_then(|pid| i32::try_from(pid).ok());
+    pid.is_some_and(|pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH))
 }
 
 /// The agent, if it can be used.
@@ -293,6 +313,18 @@ impl Bench<'_> {
             &ended_as,
             outcome::Again::Send(&send),
         )))
+    }
+
+    /// Closes the sessions of those that were killed. One in which a turn runs yet is left to the next.
+    async fn close_left(&self) {
+        let Ok(mut client) = ask::daemon(self.socket).await else {
+            return;
+        };
+        let sessions = client.session_list().await.unwrap_or_default();
+        for row in sessions.iter().filter(|row| is_left(&row.session)) {
+            let _stays = client.session_close(&row.session).await;
+        }
+        client.close().await;
     }
 
     fn session(&self, number: u32) -> String {
@@ -476,118 +508,4 @@ fn median(times: &[f64]) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bench_shows_medians_beside_its_own_command() {
-        let times = Times {
-            own: vec![900.0, 1000.0, 1200.0],
-            first: vec![400.0, 500.0],
-            second: vec![100.0],
-        };
-        let shown = shown(&times, &Style::PLAIN);
-        let lines: Vec<&str> = shown.lines().collect();
-        assert!(lines[1].ends_with("1.00 s  0.90 s – 1.20 s"), "{shown}");
-        assert!(
-            lines[2].contains("0.45 s  0.40 s – 0.50 s  2.2 times as fast"),
-            "{shown}"
-        );
-        assert!(
-            lines[3].contains("0.10 s  0.10 s – 0.10 s  10 times as fast"),
-            "{shown}"
-        );
-    }
-
-    #[test]
-    fn bench_says_that_trivial_commands_are_as_fast() {
-        let times = Times {
-            own: vec![2.0],
-            first: vec![18.3],
-            second: vec![2.1],
-        };
-        let told = shown(&times, &Style::PLAIN);
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(lines[2].ends_with("16.3 ms more"), "{told}");
-        assert!(lines[3].ends_with("as fast"), "{told}");
-        let slower = Times {
-            second: vec![9.0],
-            ..times
-        };
-        let told = shown(&slower, &Style::PLAIN);
-        let last = "This agent starts in 2.0 ms: the one-shot is as fast, or faster.\n";
-        assert!(told.ends_with(last), "{told}");
-    }
-
-    #[test]
-    fn bench_tells_the_own_command_its_model() {
-        let row = |kind: &str, words: &str| AgentRow {
-            name: "a".to_owned(),
-            kind: kind.to_owned(),
-            command: Vec::new(),
-            found: "path".to_owned(),
-            version: None,
-            logged_in: None,
-            note: None,
-            one_shot: Some(words.split(' ').map(str::to_owned).collect()),
-            usable: true,
-            why_not: None,
-            default: false,
-        };
-        for (kind, words, wanted) in [
-            (
-                "claude",
-                "/bin/claude -p --model=n",
-                "/bin/claude -p --model=m",
-            ),
-            (
-                "codex",
-                "codex exec --skip-git-repo-check -",
-                "codex exec --model=m --skip-git-repo-check -",
-            ),
-            (
-                "acp",
-                "opencode run -- {prompt}",
-                "opencode run --model=m -- {prompt}",
-            ),
-            ("acp", "hermes -z {prompt}", "hermes --model=m -z {prompt}"),
-        ] {
-            let told = pinned(&row(kind, words), None, Some("m"));
-            assert_eq!(told.unwrap().join(" "), wanted);
-        }
-        let timmy = row("jsonl", "/b/timmy --prompt={prompt} --provider echo");
-        let told = pinned(&timmy, Some("p"), Some("m")).unwrap();
-        assert_eq!(
-            told.join(" "),
-            "/b/timmy --model=m --provider=p --prompt={prompt}"
-        );
-        assert_eq!(pinned(&row("claude", "claude -p"), Some("p"), None), None);
-        assert_eq!(pinned(&row("exec", "sh -c x"), None, Some("m")), None);
-        assert!(pinned(&row("exec", "sh -c x"), None, None).is_some());
-    }
-
-    #[test]
-    fn bench_without_a_command_shows_only_ours() {
-        let times = Times {
-            first: vec![400.0],
-            second: vec![100.0],
-            ..Times::default()
-        };
-        let shown = shown(&times, &Style::PLAIN);
-        assert_eq!(shown.lines().count(), 3, "{shown}");
-        assert!(!shown.contains("fast") && !shown.contains("OWN"), "{shown}");
-    }
-
-    #[test]
-    fn bench_knows_a_command_without_a_model() {
-        for (words, wanted) in [
-            ("/b/timmy --prompt={prompt} --provider echo", true),
-            ("/b/timmy --provider=echo --prompt={prompt}", true),
-            ("/b/timmy --provider=groq --prompt=echo", false),
-            ("/b/timmy --prompt={prompt}", false),
-        ] {
-            let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-            assert_eq!(is_echo(&words), wanted, "{words:?}");
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use agentd_client::asked::RequestError;
 use agentd_client::fallback::Fallback;
@@ -18,6 +19,7 @@ use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
 use clap::Parser;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::args::PassedArgs;
 use super::busy::Busy;
@@ -26,6 +28,8 @@ use super::output::safe;
 use super::{ask, output};
 use agentd_client::client::START_IT;
 
+/// The daemon gives a process less than that to come up and say it.
+const WITHIN: Duration = Duration::from_secs(40);
 /// Options that only this list takes.
 const OWN: [&str; 2] = ["--agent", "--session"];
 
@@ -73,7 +77,8 @@ pub(super) fn is_of_all(args: &PassedArgs) -> bool {
         .all(|word| word == "--json" || word == "-j")
 }
 
-/// Shows those of each agent that can be used, one agent after the other.
+/// Shows those of each agent that can be used. All are asked at once: one that is silent keeps nobody
+/// waiting but for its own time.
 pub(super) async fn all(args: &PassedArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let is_json = !args.words.is_empty();
     let mut client = ask::connected(socket, Fallback::Allowed, START_IT).await?;
@@ -83,26 +88,37 @@ pub(super) async fn all(args: &PassedArgs, socket: Option<&Path>) -> io::Result<
         return Ok(ask::unexpected(&received));
     };
     let usable: Vec<&AgentRow> = agents.iter().filter(|agent| agent.usable).collect();
+    client.close().await;
+    let mut asking = JoinSet::new();
+    for (place, agent) in usable.iter().enumerate() {
+        let (name, socket) = (agent.name.clone(), socket.map(Path::to_owned));
+        asking.spawn(async move { (place, of_agent(name, socket.as_deref()).await) });
+    }
     let mut busy = Busy::begin();
+    let what = "asking agents for their models";
+    let mut answers = busy.during(what, asking.join_all()).await;
+    drop(busy);
+    answers.sort_by_key(|(place, _)| *place);
     let style = Style::of_stdout();
     let (mut shown_any, mut notes) = (false, Vec::new());
-    for agent in &usable {
-        let asked = Models {
-            agent: Some(agent.name.clone()),
-            ..Models::default()
-        };
-        let what = format!("asking {} for its models", safe(&agent.name));
-        let of_agent = match busy.during(&what, client.models(asked)).await {
-            Ok(of_agent) => of_agent,
+    for (agent, (_, answer)) in usable.iter().zip(answers) {
+        let of_agent = match answer {
+            ModelsAsked::Told(of_agent) => of_agent,
             // The others have theirs all the same.
-            Err(error @ RequestError::Refused(_)) => {
+            ModelsAsked::Failed(error @ RequestError::Refused(_)) => {
                 notes.push(format!("{}: {error}", agent.name));
                 continue;
             }
-            Err(error) => {
-                drop(busy);
-                return Ok(ask::tell(&error));
+            ModelsAsked::Silent => {
+                let within = WITHIN.as_secs();
+                notes.push(format!(
+                    "{}: it has not answered for {within} s",
+                    agent.name
+                ));
+                continue;
             }
+            ModelsAsked::Failed(error) => return Ok(ask::tell(&error)),
+            ModelsAsked::Left(exit) => return Ok(exit),
         };
         let note = of_agent.note.map(|note| format!("{}: {note}", agent.name));
         notes.extend(note);
@@ -117,8 +133,6 @@ pub(super) async fn all(args: &PassedArgs, socket: Option<&Path>) -> io::Result<
             shown_any = true;
         }
     }
-    drop(busy);
-    client.close().await;
     if usable.is_empty() {
         output::note("no agent can be used: `agentctl agents --all` says why");
     }
@@ -129,6 +143,34 @@ pub(super) async fn all(args: &PassedArgs, socket: Option<&Path>) -> io::Result<
         output::note("`agentctl models --help` says what can be changed");
     }
     Ok(Exit::Done)
+}
+
+/// What became of asking an agent.
+enum ModelsAsked {
+    Told(AgentModels),
+    Failed(RequestError),
+    /// Nobody could be asked, which is told by now.
+    Left(Exit),
+    Silent,
+}
+
+/// Asks one, on a connection of its own: on one the answers come one after the other.
+async fn of_agent(agent: String, socket: Option<&Path>) -> ModelsAsked {
+    let asked = Models {
+        agent: Some(agent),
+        ..Models::default()
+    };
+    let mut client = match ask::connected(socket, Fallback::Allowed, START_IT).await {
+        Ok(client) => client,
+        Err(exit) => return ModelsAsked::Left(exit),
+    };
+    let answer = match tokio::time::timeout(WITHIN, client.models(asked)).await {
+        Ok(Ok(models)) => ModelsAsked::Told(models),
+        Ok(Err(error)) => ModelsAsked::Failed(error),
+        Err(_late) => ModelsAsked::Silent,
+    };
+    client.close().await;
+    answer
 }
 
 /// Shows it.

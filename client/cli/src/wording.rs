@@ -58,6 +58,10 @@ const PHRASES: &[(&str, &str)] = &[
         "name one with `session`",
         "name one: `agentctl sessions` lists them",
     ),
+    (
+        "what it had done is kept with ",
+        "`agentctl collect` shows what it had done, for ",
+    ),
     ("subscribe with `\"after\":", "`agentctl watch --after "),
     ("a longer `timeout`", "a longer `--timeout`"),
     (

@@ -227,10 +227,22 @@ fn origin_of(page: &str) -> &str {
     page.get(..host + end).unwrap_or_default()
 }
 
-/// What has a body says what it is: a form of a page can't say this.
+/// What has a body says what it is: a form of a page can't say this. It is that as it comes.
 fn check_type(head: &Parts) -> Result<(), Problem> {
     if head.method != Method::POST {
         return Ok(());
+    }
+    let is_plain = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    let codings = head.headers.get_all(header::CONTENT_ENCODING);
+    if !codings.iter().all(is_plain) {
+        let why = "the request has a `Content-Encoding`, and bodies are read as they are: send it \
+                   uncompressed, without that header";
+        return Err(
+            Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "wrong-encoding", why).header(
+                header::ACCEPT_ENCODING,
+                HeaderValue::from_static("identity"),
+            ),
+        );
     }
     let mut given = head.headers.get_all(header::CONTENT_TYPE).iter();
     let kind = match (given.next(), given.next()) {
@@ -472,6 +484,14 @@ mod tests {
         ] {
             let headers = [("host", "127.0.0.1:7878"), ("content-type", kind)];
             assert_eq!(status(&guard, "POST", &headers), expected, "{kind}");
+        }
+        for (coding, expected) in [("identity", 401), ("gzip", 415), ("gzip, identity", 415)] {
+            let headers = [
+                ("host", "127.0.0.1:7878"),
+                ("content-type", "application/json"),
+                ("content-encoding", coding),
+            ];
+            assert_eq!(status(&guard, "POST", &headers), expected, "{coding}");
         }
         let untyped = [("host", "127.0.0.1:7878"), ("content-length", "2")];
         assert_eq!(status(&guard, "POST", &untyped), 415);

@@ -40,6 +40,7 @@ impl State {
             Event::Loaded { token, loaded } => self.loaded(token, loaded),
             Event::StoreHealth { trouble } => self.store_health(trouble),
             Event::StoreLosses { losses } => self.settings.losses = losses,
+            Event::BackupsLack { lacks } => self.settings.backups_lack = lacks,
             Event::Recovered(recovered) => self.recovered(*recovered),
             Event::InstanceDied { instance } => self.outbox.push(Effect::Recover { instance }),
             Event::InstanceGone {

@@ -169,6 +169,11 @@ pub enum Event {
         /// All that nobody accepted, in words.
         losses: Vec<String>,
     },
+    /// What is wrong with the copies that are made by themselves has changed.
+    BackupsLack {
+        /// In words; `None` when nothing is.
+        lacks: Option<String>,
+    },
     /// What a dead instance left in the store is ours now.
     Recovered(Box<Recovered>),
     /// Another instance died without saying goodbye.

@@ -31,6 +31,8 @@ pub struct Settings {
     pub ended_jobs: u64,
     /// What the store held before and doesn't any more, in words, until somebody accepts it.
     pub losses: Vec<String>,
+    /// What is wrong with the copies that are made by themselves, in words.
+    pub backups_lack: Option<String>,
     /// What the daemon before left, if it was cut off.
     pub before: Option<LeftFacts>,
     /// Runs without a daemon that the store has seen when it was opened.

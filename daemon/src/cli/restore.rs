@@ -41,11 +41,12 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
         held,
         interrupted,
         remembered,
+        plan,
     } = restored;
     if as_json {
         let aside = aside.as_ref().map(|aside| aside.to_string_lossy());
         let line = json!({"jobs": jobs, "held": held, "interrupted": interrupted, "aside": aside,
-            "timmy_sessions": remembered.as_ref().ok(), "timmy_error": remembered.as_ref().err()});
+            "timmy_sessions": remembered, "plan": plan});
         return writeln!(out, "{line}");
     }
     let plural = if *jobs == 1 { "" } else { "s" };
@@ -59,14 +60,16 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
         )?;
     }
     match remembered {
-        Ok(0) => {}
-        Ok(1) => writeln!(out, "timmy remembers 1 session again")?,
-        Ok(count) => writeln!(out, "timmy remembers {count} sessions again")?,
-        Err(why) => writeln!(
+        0 => {}
+        1 => writeln!(out, "timmy remembers 1 session again")?,
+        count => writeln!(out, "timmy remembers {count} sessions again")?,
+    }
+    if let Some(command) = plan {
+        writeln!(
             out,
-            "timmy does not remember its sessions: {why}; hint: move that file away and restore \
-             again"
-        )?,
+            "backups are not made by themselves here, as they were where this one comes from: \
+             `{command}` has them made"
+        )?;
     }
     match aside {
         Some(aside) => writeln!(out, "what was there before is in `{}`", aside.display()),

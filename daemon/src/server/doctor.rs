@@ -58,6 +58,7 @@ const OF_FILES: &[fn(&Patient) -> Vec<Finding>] = &[
     disk,
     sqlite,
     losses,
+    backups,
     integrity,
     webhooks,
     clock,
@@ -485,6 +486,17 @@ fn losses(patient: &Patient) -> Vec<Finding> {
             "look at `agentd.db.losses` in the state directory",
         )],
     }
+}
+
+/// Whoever has no plan, or one that goes well, hears nothing of it.
+fn backups(patient: &Patient) -> Vec<Finding> {
+    let lacks = store::backups_lack(&patient.paths.state).into_iter();
+    lacks
+        .map(|lacks| {
+            let remedy = "mend that, or move the file away; the next backup goes by it";
+            Finding::warning("backups", lacks, remedy)
+        })
+        .collect()
 }
 
 fn integrity(patient: &Patient) -> Vec<Finding> {

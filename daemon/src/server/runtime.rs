@@ -499,6 +499,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         fallbacks: opened.fallbacks,
         wall_ahead: opened.wall_ahead,
         losses: opened.losses.clone(),
+        backups_lack: store::backups_lack(&options.state_dir),
         before: left_before(options, opened),
         served: options.served.clone(),
         socket: options.stays,

@@ -4,7 +4,7 @@
 //! committed before the copy began is in it. Must not know who asked.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use agentd_core::{Event, rfc3339};
 use rusqlite::{Connection, InterruptHandle, OpenFlags};
 
 use super::Answer;
-use super::backup_plan::Planned;
+use super::backup_plan::{self, Planned};
 use super::memory;
 use super::schema::{beside, remove, reopen_to_read};
 
@@ -41,6 +41,15 @@ struct RunningCopy {
     interrupt: InterruptHandle,
     /// True before the answer is given: who has it may ask for the next copy.
     done: Arc<AtomicBool>,
+    /// It was told to stop: that it isn't made says nothing of the next one.
+    given_up: Arc<AtomicBool>,
+}
+
+impl RunningCopy {
+    fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+        self.interrupt.interrupt();
+    }
 }
 
 impl Backups {
@@ -60,6 +69,7 @@ impl Backups {
         let told = move |loaded| answer(Event::Loaded { token, loaded }.into());
         // Whoever ends a plan wants no copy.
         if plan.is_some_and(|plan| plan.every_s == 0) {
+            self.planned_is_well();
             let (path, bytes) = (String::new(), 0);
             return told(Loaded::Backup { path, bytes });
         }
@@ -85,6 +95,11 @@ impl Backups {
         });
     }
 
+    /// No plan is there any more that could go wrong.
+    fn planned_is_well(&self) {
+        tell(&self.store, &self.answer, None);
+    }
+
     fn is_running(&self) -> bool {
         let running = self.running.as_ref();
         running.is_some_and(|running| !running.done.load(Ordering::Acquire))
@@ -96,6 +111,7 @@ impl Backups {
             return told(Loaded::Failed(why));
         }
         let (store, answers) = (self.store.clone(), self.answers);
+        let answer = Arc::clone(&self.answer);
         let conn = match reopen_to_read(&self.store) {
             Ok(conn) => conn,
             Err(error) => {
@@ -105,19 +121,25 @@ impl Backups {
         };
         let interrupt = conn.get_interrupt_handle();
         let told = Arc::new(told);
-        let tell = Arc::clone(&told);
+        let made_it = Arc::clone(&told);
         let done = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&done);
+        let given_up = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&given_up);
         let thread = std::thread::Builder::new()
             .name("backup".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || {
                 let copied = copy(&conn, &store, &to, answers);
+                let is_end = copied.is_ok() || !stops.load(Ordering::Acquire);
+                if let Some(lacks) = to.lacks(&copied).filter(|_| is_end) {
+                    tell(&store, &answer, lacks.as_deref());
+                }
                 over.store(true, Ordering::Release);
                 match copied {
-                    Ok(Some(made)) => tell(made),
+                    Ok(Some(made)) => made_it(made.told()),
                     Ok(None) => {}
-                    Err(why) => tell(why.told()),
+                    Err(why) => made_it(why.told()),
                 }
             });
         match thread {
@@ -126,6 +148,7 @@ impl Backups {
                     thread,
                     interrupt,
                     done,
+                    given_up,
                 });
             }
             Err(error) => told(Loaded::Failed(format!("no backup can be begun: {error}"))),
@@ -135,7 +158,7 @@ impl Backups {
     /// Too much is written meanwhile, and the log can't begin anew while it is read.
     pub(super) fn give_up(&self) {
         if let Some(running) = &self.running {
-            running.interrupt.interrupt();
+            running.give_up();
         }
     }
 
@@ -143,7 +166,7 @@ impl Backups {
     /// waits for that to end.
     pub(super) fn close(&mut self) {
         if let Some(running) = self.running.take() {
-            running.interrupt.interrupt();
+            running.give_up();
             let until = Instant::now() + GIVES_UP_WITHIN;
             // A thread can't be joined with a limit, so it is looked at.
             while !running.thread.is_finished() && Instant::now() < until {
@@ -166,6 +189,37 @@ enum To {
     Planned(Planned),
     /// The same, if it is time for it.
     Due(Planned),
+}
+
+impl To {
+    /// What is to be told of the copies of a plan from now on, if that is known by this one.
+    fn lacks(&self, copied: &Result<Option<Made>, NoCopy>) -> Option<Option<String>> {
+        if matches!(self, Self::File(_)) {
+            return None;
+        }
+        match copied {
+            Ok(None) => None,
+            Ok(Some(made)) => Some(made.lacks.as_ref().map(|why| {
+                format!("the last planned backup was made without timmy's sessions: {why}")
+            })),
+            Err(NoCopy::Place(why) | NoCopy::Work(why)) => {
+                Some(Some(format!("the last planned backup failed: {why}")))
+            }
+        }
+    }
+}
+
+/// Notes what is wrong with planned copies, and has `status` say it.
+fn tell(store: &Path, answer: &Answer, lacks: Option<&str>) {
+    let dir = store.parent().unwrap_or(store);
+    if backup_plan::backups_lack(dir).as_deref() == lacks {
+        return;
+    }
+    if let Err(error) = backup_plan::note(store, lacks) {
+        tracing::warn!(%error, "what is wrong with planned backups can't be noted");
+    }
+    let lacks = lacks.map(str::to_owned);
+    answer(Event::BackupsLack { lacks }.into());
 }
 
 /// The directory of a plan.
@@ -226,21 +280,43 @@ fn place(store: &Path, to: &To, answers: fn(&Path) -> bool) -> Result<Option<Pat
     }
 }
 
-/// Makes it, if it is time for it.
+/// A copy that was made.
+struct Made {
+    path: PathBuf,
+    bytes: u64,
+    /// Why timmy's sessions aren't in it.
+    lacks: Option<String>,
+}
+
+impl Made {
+    fn told(self) -> Loaded {
+        let path = self.path.to_string_lossy().into_owned();
+        let bytes = self.bytes;
+        Loaded::Backup { path, bytes }
+    }
+}
+
+/// Makes it, if it is time for it. Until it is whole it has another name: whatever kills this
+/// process, what has the name of a copy is one.
 fn copy(
     conn: &Connection,
     store: &Path,
     to: &To,
     answers: fn(&Path) -> bool,
-) -> Result<Option<Loaded>, NoCopy> {
+) -> Result<Option<Made>, NoCopy> {
     let Some(path) = place(store, to, answers)? else {
         return Ok(None);
     };
     let shown = path.display();
-    // Taken before the work begins; the copy replaces it when it is whole.
-    private(&path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => NoCopy::Place(format!(
-            "`{shown}` is there already: name a file that isn't"
+    if path.symlink_metadata().is_ok() {
+        return Err(is_there(&path));
+    }
+    let partial = beside(&path, backup_plan::PARTIAL);
+    backup_plan::remove_unfinished(&partial);
+    let held = begin(&partial).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => NoCopy::Work(format!(
+            "`{}` is there: is another backup of that name being made? Else delete it",
+            partial.display()
         )),
         ErrorKind::NotFound
         | ErrorKind::NotADirectory
@@ -250,41 +326,75 @@ fn copy(
         )),
         _other => NoCopy::Work(format!("can't make `{shown}`: {error}")),
     })?;
-    let partial = beside(&path, ".partial");
-    let made = write_copy(conn, store, to, &partial).and_then(|bytes| {
-        fs::rename(&partial, &path).map_err(|error| error.to_string())?;
-        // Until its directory is synced, the name may lead to the empty file again after a power
-        // cut.
-        sync(path.parent().unwrap_or(Path::new("/"))).map_err(|error| error.to_string())?;
-        Ok(bytes)
-    });
-    match made {
-        Ok(bytes) => {
-            if let To::Planned(planned) | To::Due(planned) = to {
-                planned.thin_out();
-            }
-            let path = path.to_string_lossy().into_owned();
-            Ok(Some(Loaded::Backup { path, bytes }))
-        }
-        Err(why) => {
-            for left in [&partial, &beside(&partial, "-journal"), &path] {
-                // What can't be removed is of no use, and has no other harm in it.
-                let _left = fs::remove_file(left);
-            }
-            Err(NoCopy::Work(format!(
-                "can't make the backup `{shown}`: {why}"
-            )))
+    let failed = |why: String| NoCopy::Work(format!("can't make the backup `{shown}`: {why}"));
+    let made = write_copy(conn, store, to, &partial)
+        .map_err(failed)
+        .and_then(|(bytes, lacks)| {
+            let path = match lacks {
+                Some(_) => backup_plan::incomplete(&path),
+                None => path.clone(),
+            };
+            failpoint!("before-backup");
+            publish(&partial, &path).map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => is_there(&path),
+                _other => failed(error.to_string()),
+            })?;
+            Ok(Made { path, bytes, lacks })
+        });
+    if made.is_err() {
+        for left in [&partial, &beside(&partial, "-journal")] {
+            // What can't be removed is of no use, and has no other harm in it.
+            let _left = fs::remove_file(left);
         }
     }
+    drop(held);
+    if let (Ok(_), To::Planned(planned) | To::Due(planned)) = (&made, to) {
+        planned.thin_out();
+    }
+    made.map(Some)
 }
 
-fn write_copy(conn: &Connection, store: &Path, to: &To, partial: &Path) -> Result<u64, String> {
-    write_same(conn, partial)?;
+fn is_there(path: &Path) -> NoCopy {
+    NoCopy::Place(format!(
+        "`{}` is there already: name a file that isn't",
+        path.display()
+    ))
+}
+
+/// An empty file that is worked on as long as what this gives is kept.
+fn begin(partial: &Path) -> io::Result<fs::File> {
+    let held = private(partial)?;
+    // Where files can't be locked, what is left after a kill stays.
+    let _unlocked = held.try_lock();
+    Ok(held)
+}
+
+/// Gives a whole copy its name, unless something has it by now.
+fn publish(partial: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(partial, path) {
+        Ok(()) => fs::remove_file(partial)?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(error),
+        // A file system without such links.
+        Err(_) if path.symlink_metadata().is_err() => fs::rename(partial, path)?,
+        Err(error) => return Err(error),
+    }
+    // Else the name may be gone after a power cut.
+    sync(path.parent().unwrap_or(Path::new("/")))
+}
+
+/// How long it is, and why timmy's sessions aren't in it.
+fn write_copy(
+    conn: &Connection,
+    store: &Path,
+    to: &To,
+    partial: &Path,
+) -> Result<(u64, Option<String>), String> {
+    write_into(conn, partial)?;
     another_history(partial).map_err(|error| error.to_string())?;
     // After the store: a session that timmy knows a turn more of can go on, one that it doesn't
     // know can't.
-    match remember(store, partial) {
-        Ok(()) => {}
+    let lacks = match remember(store, partial) {
+        Ok(()) => None,
         Err(error) if !matches!(to, To::Due(_)) => {
             let file = memory::file_of(store);
             return Err(format!(
@@ -293,11 +403,14 @@ fn write_copy(conn: &Connection, store: &Path, to: &To, partial: &Path) -> Resul
             ));
         }
         // Nobody is there to mend it: jobs without what timmy remembers are better than nothing.
-        Err(error) => tracing::error!(%error, "a planned backup is made without timmy's sessions"),
-    }
+        Err(error) => {
+            tracing::error!(%error, "a planned backup is made without timmy's sessions");
+            Some(error.to_string())
+        }
+    };
     sync(partial)
         .and_then(|()| fs::metadata(partial))
-        .map(|copy| copy.len())
+        .map(|copy| (copy.len(), lacks))
         .map_err(|error| error.to_string())
 }
 
@@ -313,6 +426,15 @@ pub(super) fn write_same(conn: &Connection, partial: &Path) -> Result<(), String
     remove(partial).map_err(|error| error.to_string())?;
     // With its mode from the first byte on; SQLite takes a file that is empty.
     private(partial).map_err(|error| error.to_string())?;
+    let written = write_into(conn, partial);
+    if written.is_err() {
+        // A part of it takes room, and is of no use.
+        let _left = fs::remove_file(partial);
+    }
+    written
+}
+
+fn write_into(conn: &Connection, partial: &Path) -> Result<(), String> {
     // Of one moment, whatever is written meanwhile, and without a log: bytes that are copied would
     // need the log, too, and both at rest.
     conn.execute("VACUUM INTO ?1", [partial.to_string_lossy()])
@@ -338,16 +460,15 @@ fn open_copy(copy: &Path) -> rusqlite::Result<Connection> {
     Ok(copy)
 }
 
-fn private(path: &Path) -> std::io::Result<()> {
+fn private(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new()
         .create_new(true)
         .write(true)
         .mode(0o600)
-        .open(path)?;
-    Ok(())
+        .open(path)
 }
 
-pub(super) fn sync(path: &Path) -> std::io::Result<()> {
+pub(super) fn sync(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 

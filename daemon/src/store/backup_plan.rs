@@ -5,18 +5,24 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use agentd_base::duration::written;
+use agentd_base::replace::{PRIVATE, replace};
+use agentd_base::trusted::typed;
 use agentd_core::store::BackupPlan;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
+use super::schema::{FILE, beside, remove, reopen_to_read, text_of};
+
 /// Names of copies begin so, and end so; between them is the time.
 const NAME: (&str, &str) = ("agentd-", ".db");
+/// The end of one that lacks something.
+const LACKS: &str = ".without-timmy.db";
 const KEY: &str = "backup_plan";
-/// What of a copy lies there unchanged for so long nobody finishes any more.
-const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// The plan, and where its copies are.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,8 +53,7 @@ impl Planned {
     /// From now on it goes by this one; by none, if copies are to come no more.
     pub(super) fn write(&self, conn: &Connection) -> rusqlite::Result<()> {
         if self.every_s == 0 {
-            conn.execute("DELETE FROM meta WHERE key = ?1", [KEY])?;
-            return Ok(());
+            return Self::forget(conn);
         }
         let text = serde_json::to_string(self)
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
@@ -60,11 +65,29 @@ impl Planned {
         Ok(())
     }
 
+    /// No copy is made by itself.
+    pub(super) fn forget(conn: &Connection) -> rusqlite::Result<()> {
+        conn.execute("DELETE FROM meta WHERE key = ?1", [KEY])?;
+        Ok(())
+    }
+
+    /// What the store at `path` says, if there is one that can be read.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        Self::read(&reopen_to_read(path).ok()?).ok().flatten()
+    }
+
+    /// What somebody types to have it.
+    pub(super) fn command(&self) -> String {
+        let every = written(Duration::from_secs(self.every_s)).replace(' ', "");
+        let (keep, dir) = (self.keep, typed(&self.dir));
+        format!("agentctl backup --every {every} --keep {keep} {dir}")
+    }
+
     /// Is the last copy as old as that, or from a time that the clock has not come to?
     pub(super) fn is_due(&self, now: SystemTime) -> bool {
         let every = Duration::from_secs(self.every_s);
         let last = copies(&self.dir).pop();
-        let made = last.and_then(|last| fs::metadata(last).ok()?.modified().ok());
+        let made = last.and_then(|(_, last)| fs::metadata(last).ok()?.modified().ok());
         made.is_none_or(|made| match now.duration_since(made) {
             Ok(age) => age >= every,
             Err(ahead) => ahead.duration() >= every,
@@ -75,68 +98,123 @@ impl Planned {
     pub(super) fn thin_out(&self) {
         let copies = copies(&self.dir);
         let kept = usize::try_from(self.keep).unwrap_or(usize::MAX);
-        let many = copies.len().saturating_sub(kept);
-        for old in copies.iter().take(many) {
-            let shown = old.display();
-            match fs::remove_file(old) {
+        let (mut newer, mut newer_whole) = (0, 0);
+        for (name, copy) in copies.iter().rev() {
+            // One that lacks something pushes out no whole one.
+            let before = if name.is_whole { newer_whole } else { newer };
+            newer += 1;
+            newer_whole += usize::from(name.is_whole);
+            if before < kept {
+                continue;
+            }
+            let shown = copy.display();
+            match fs::remove_file(copy) {
                 Ok(()) => tracing::info!(copy = %shown, "an old backup is removed"),
                 Err(error) => tracing::warn!(%error, copy = %shown, "an old backup stays"),
-            }
-        }
-        for left in unfinished(&self.dir) {
-            let shown = left.display();
-            match fs::remove_file(&left) {
-                Ok(()) => tracing::info!(file = %shown, "what a backup left unfinished is removed"),
-                Err(error) => tracing::warn!(%error, file = %shown, "an unfinished backup stays"),
             }
         }
     }
 }
 
-/// What copies that were cut off by a crash left: the empty file that kept their name, and the work
-/// beside it.
-fn unfinished(dir: &Path) -> Vec<PathBuf> {
+/// What ends the name of a copy that isn't whole yet.
+pub(super) const PARTIAL: &str = ".partial";
+
+/// Takes away what copies left that were killed: that of `partial`, and of those beside it that got
+/// their names by their time. What is locked somebody is at work on.
+pub(super) fn remove_unfinished(partial: &Path) {
+    let dir = partial.parent().unwrap_or(Path::new("/"));
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let is_left = |entry: &fs::DirEntry| {
         let name = entry.file_name();
-        let name = name.to_str().unwrap_or_default();
-        let (whole, work) = name.split_once(".partial").unwrap_or((name, ""));
-        let is_work = whole != name && matches!(work, "" | "-journal" | "-wal" | "-shm");
-        let Ok(facts) = entry.metadata() else {
-            return false;
-        };
-        let age = facts.modified().ok().and_then(|at| at.elapsed().ok());
-        made(OsStr::new(whole)).is_some()
-            && (is_work || facts.len() == 0)
-            && age.is_some_and(|age| age >= UNFINISHED)
+        let of_time = name.to_str().and_then(|name| name.split_once(PARTIAL));
+        let is_ours = of_time.is_some_and(|(whole, work)| {
+            let is_work = matches!(work, "" | "-journal" | "-wal" | "-shm");
+            is_work && whole.starts_with(NAME.0) && whole.ends_with(NAME.1)
+        });
+        is_ours && entry.file_type().is_ok_and(|kind| kind.is_file())
     };
-    let left = entries.filter(is_left);
-    left.map(|entry| entry.path()).collect()
+    let others = entries.filter(is_left).map(|entry| entry.path());
+    for left in others.chain([partial.to_owned()]) {
+        let free = fs::File::open(&left).is_ok_and(|file| file.try_lock().is_ok());
+        if !free {
+            continue;
+        }
+        let shown = left.display();
+        match fs::remove_file(&left) {
+            Ok(()) => tracing::info!(file = %shown, "what a backup left unfinished is removed"),
+            Err(error) => tracing::warn!(%error, file = %shown, "an unfinished backup stays"),
+        }
+    }
+}
+
+/// The name of a copy that lacks what timmy remembers, instead of `path`.
+pub(super) fn incomplete(path: &Path) -> PathBuf {
+    path.with_extension(&LACKS[1..])
+}
+
+/// What is wrong with the copies of a plan, in words, until there is one with which nothing is.
+fn noted(store: &Path) -> PathBuf {
+    beside(store, ".backups")
+}
+
+/// Keeps it for the next start, and for whoever looks from outside.
+pub(super) fn note(store: &Path, lacks: Option<&str>) -> io::Result<()> {
+    match lacks {
+        None => remove(&noted(store)),
+        Some(lacks) => replace(&noted(store), lacks.as_bytes(), PRIVATE),
+    }
+}
+
+/// What is noted; nothing where that can't be read.
+pub fn backups_lack(dir: &Path) -> Option<String> {
+    let text = text_of(&noted(&dir.join(FILE))).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// When a copy was made, by its name, and what it is.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    time: String,
+    /// Which one of that time.
+    number: u32,
+    is_whole: bool,
 }
 
 /// The copies with a time for their name, the oldest first. Whatever else is there is somebody's own.
-fn copies(dir: &Path) -> Vec<PathBuf> {
+fn copies(dir: &Path) -> Vec<(Name, PathBuf)> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut copies: Vec<((String, u32), PathBuf)> = entries
-        // An empty one has only its name so far, or was cut off by a crash.
-        .filter(|entry| entry.metadata().is_ok_and(|facts| facts.len() > 0))
+    let mut copies: Vec<(Name, PathBuf)> = entries
+        // An empty one was cut off by a crash, of a version that gave it its name before it was whole.
+        .filter(|entry| {
+            let found = entry.metadata();
+            found.is_ok_and(|found| found.is_file() && found.len() > 0)
+        })
         .filter_map(|entry| Some((made(&entry.file_name())?, entry.path())))
         .collect();
     // The number as a number: `-10` comes before `-2` by letters.
     copies.sort();
-    copies.into_iter().map(|(_, copy)| copy).collect()
+    copies
 }
 
-/// The time in the name of a copy, and which one of that time it is.
-fn made(name: &OsStr) -> Option<(String, u32)> {
-    let between = name.to_str()?.strip_prefix(NAME.0)?.strip_suffix(NAME.1)?;
+fn made(name: &OsStr) -> Option<Name> {
+    let between = name.to_str()?.strip_prefix(NAME.0)?;
+    let (between, is_whole) = match between.strip_suffix(LACKS) {
+        Some(between) => (between, false),
+        None => (between.strip_suffix(NAME.1)?, true),
+    };
     let (time, number) = match between.split_once('-') {
         Some((time, number)) => (time, number.parse().ok()?),
         None => (between, 1),
     };
+    // With a `T`: without one it is what `agentctl backup` calls its own.
     let is_time = time.starts_with(|c: char| c.is_ascii_digit())
+        && time.contains('T')
         && time
             .bytes()
             .all(|c| c.is_ascii_digit() || b"TZ.".contains(&c));
-    is_time.then(|| (time.to_owned(), number))
+    is_time.then(|| Name {
+        time: time.to_owned(),
+        number,
+        is_whole,
+    })
 }

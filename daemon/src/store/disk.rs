@@ -41,5 +41,10 @@ pub(crate) fn free_bytes(path: &Path) -> nix::Result<u64> {
 
 /// Is there too little room for a log that is so long? Where that can't be known, there is not.
 pub(super) fn is_tight(database: &Path, log: u64) -> bool {
-    free_bytes(database).is_ok_and(|free| free < 2 * log + REST)
+    free_bytes(database).is_ok_and(|free| free < needed_beside(log))
+}
+
+/// So much has to be free for a log that is so long.
+pub(super) const fn needed_beside(log: u64) -> u64 {
+    2 * log + REST
 }

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 
 use super::damage;
 use super::losses;
-use super::schema::{FILE, beside, free_name, reopen_to_read};
+use super::schema::{FILE, beside, free_name, reopen_to_read, text_of};
 
 /// What is gone, in words for `status`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -239,8 +239,8 @@ pub(super) fn of_start(path: &Path, epoch: &str, found: Option<Loss>) -> Option<
 /// gone of it was noted then.
 fn of_store(path: &Path, epoch: &str, found: Option<&Loss>) -> io::Result<Option<Loss>> {
     let note = beside(path, ".epoch");
-    let before = match fs::read_to_string(&note) {
-        Ok(before) => before.trim().to_owned(),
+    let before = match text_of(&note) {
+        Ok(before) => String::from_utf8_lossy(&before).trim().to_owned(),
         Err(missing) if missing.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error),
     };

@@ -75,7 +75,7 @@ pub(super) fn forget(database: &Path, loss: &Loss) {
 
 /// All that nobody has accepted yet, the oldest first.
 pub(super) fn of(database: &Path) -> io::Result<Vec<String>> {
-    match fs::read(list(database)) {
+    match schema::text_of(&list(database)) {
         Ok(text) => {
             let text = String::from_utf8_lossy(&text);
             Ok(text.lines().take(MOST).map(str::to_owned).collect())
@@ -92,7 +92,7 @@ const KEPT: &str = "losses";
 /// Brings the list and what the database says of it together: all that either has is told.
 pub(super) fn settle(conn: &mut Connection, database: &Path) {
     let differ = |conn: &Connection| {
-        let (noted, kept) = (of(database).map_err(io_error)?, kept(conn)?);
+        let (noted, kept) = (of(database).map_err(schema::io_error)?, kept(conn)?);
         Ok::<_, rusqlite::Error>((noted.join("\n") != kept).then_some((noted, kept)))
     };
     let settled = differ(conn).and_then(|found| match found {
@@ -123,7 +123,7 @@ fn settle_with(
                 line,
                 "a loss was taken out of its list, and nobody accepted it"
             );
-            add(database, line).map_err(io_error)?;
+            add(database, line).map_err(schema::io_error)?;
             noted.push(line.to_owned());
         }
     }
@@ -137,10 +137,6 @@ fn settle_with(
 fn kept(conn: &Connection) -> rusqlite::Result<String> {
     let kept = "SELECT coalesce((SELECT value FROM meta WHERE key = ?1), '')";
     conn.query_row(kept, [KEPT], |row| row.get(0))
-}
-
-fn io_error(error: io::Error) -> rusqlite::Error {
-    rusqlite::Error::ToSqlConversionFailure(error.into())
 }
 
 /// The database, if it tells losses.

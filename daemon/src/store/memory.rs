@@ -4,6 +4,7 @@
 //! back, and those that it has are left as they are, which may be newer. Must not know what is in a
 //! message. timmy's own code has the tables' meaning; here they are columns by their names.
 
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use agentd_base::clock::wall_ms;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior};
 
-use super::schema::reopen_to_read;
+use super::schema::{beside, refuse_others, reopen_to_read};
 
 /// "timm": what timmy's file says that it is.
 const APPLICATION: i32 = 0x7469_6d6d;
@@ -76,17 +77,36 @@ pub(super) fn take_out(copy: &Connection) -> rusqlite::Result<()> {
     copy.execute_batch("VACUUM")
 }
 
-/// Gives timmy, beside the store at `store`, the sessions of the backup at `from` that it hasn't;
-/// how many.
-pub(super) fn put_back(store: &Path, from: &Path) -> Result<u64, String> {
+/// Gives timmy, beside the store at `store`, the sessions of the backup at `from` that it hasn't, if
+/// `put` has put that store there; how many.
+pub(super) fn put_back(
+    store: &Path,
+    from: &Path,
+    put: impl FnOnce() -> Result<(), String>,
+) -> Result<u64, String> {
     let told = |error: rusqlite::Error| error.to_string();
     let backup = reopen_to_read(from).map_err(told)?;
     if !holds_any(&backup).map_err(told)? {
-        return Ok(0);
+        return put().map(|()| 0);
     }
     let file = file_of(store);
-    private(&file).map_err(|error| format!("can't make `{}`: {error}", file.display()))?;
-    merge(&file, from).map_err(|error| format!("can't add to `{}`: {error}", file.display()))
+    let was_there = file.exists();
+    let failed = |what: &str, error: &dyn Display| {
+        format!(
+            "timmy's sessions can't be put back: can't {what} `{}`: {error}; hint: move that file \
+             away and restore again",
+            file.display()
+        )
+    };
+    private(&file).map_err(|error| failed("make", &error))?;
+    let merged = merge(&file, from, put, &|error| failed("add to", &error));
+    if merged.is_err() && !was_there {
+        // Empty, but for what SQLite has beside it.
+        for end in ["", "-wal", "-shm"] {
+            let _left = fs::remove_file(beside(&file, end));
+        }
+    }
+    merged
 }
 
 fn holds_any(copy: &Connection) -> rusqlite::Result<bool> {
@@ -97,6 +117,7 @@ fn holds_any(copy: &Connection) -> rusqlite::Result<bool> {
 
 /// The file, with the mode that timmy gives it.
 fn private(file: &Path) -> io::Result<()> {
+    refuse_others(file)?;
     if let Some(dir) = file.parent() {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
@@ -106,18 +127,32 @@ fn private(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn merge(file: &Path, from: &Path) -> rusqlite::Result<u64> {
+fn merge(
+    file: &Path,
+    from: &Path,
+    put: impl FnOnce() -> Result<(), String>,
+    failed: &dyn Fn(rusqlite::Error) -> String,
+) -> Result<u64, String> {
+    let mut conn = open_both(file, from).map_err(failed)?;
+    let change = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(failed)?;
+    let added = make_tables(&change).and_then(|()| add_missing(&change));
+    let added = added.map_err(failed)?;
+    // Nothing of this counts before it is committed, and a store can be put back.
+    put()?;
+    change.commit().map_err(failed)?;
+    Ok(added)
+}
+
+fn open_both(file: &Path, from: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = Connection::open_with_flags(file, flags)?;
+    let conn = Connection::open_with_flags(file, flags)?;
     conn.busy_timeout(BUSY)?;
     conn.pragma_update(None, "trusted_schema", false)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.execute("ATTACH ?1 AS backup", [from.to_string_lossy()])?;
-    let change = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    make_tables(&change)?;
-    let added = add_missing(&change)?;
-    change.commit()?;
-    Ok(added)
+    Ok(conn)
 }
 
 /// In a file that is empty, those that the backup's had.

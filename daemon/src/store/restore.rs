@@ -8,11 +8,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentd_base::replace::{PRIVATE, replace};
 use agentd_core::limits::ATTEMPTS;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
+use super::backup_plan::Planned;
+use super::reserve::ROOM;
 use super::schema::{self, APPLICATION, FILE, beside};
-use super::{backup, loss, losses, mark, memory, migrations};
+use super::{backup, disk, loss, losses, mark, memory, migrations};
 
 /// Says in the name of a file what it is: a store in whose place a backup was put.
 pub(super) const REPLACED: &str = "replaced";
@@ -28,60 +31,144 @@ pub struct Restored {
     pub held: u64,
     /// Those that were running, and will be interrupted.
     pub interrupted: u64,
-    /// Sessions that timmy remembers again, or why it doesn't.
-    pub remembered: Result<u64, String>,
+    /// Sessions that timmy remembers again.
+    pub remembered: u64,
+    /// The command that takes up the plan of copies that was in the backup, and isn't followed here.
+    pub plan: Option<String>,
 }
 
-/// Puts a copy of the backup at `from` in the place of the store in `dir`. Nobody may use either
-/// meanwhile. What was lost of the store before counts as accepted.
+/// Puts a copy of the backup at `from` in the place of the store in `dir`, and gives timmy its
+/// sessions back: both or neither. Nobody may use either meanwhile. What was lost of the store before
+/// counts as accepted.
 ///
 /// # Errors
-/// Says why the backup can't be used, or can't be put there. The store is then where it was, unless
-/// the last step failed: what was there before is beside it in that case, as the text says.
+/// Says why the backup can't be used, or can't be put there. The store and timmy's sessions are then
+/// as they were, unless the text says where they are.
 pub fn restore(dir: &Path, from: &Path) -> Result<Restored, String> {
     let path = dir.join(FILE);
     let partial = beside(&path, ".restoring");
     let shown = from.display();
     let source =
         read_backup(from).map_err(|why| format!("`{shown}` is no backup to use: {why}"))?;
-    backup::write_same(&source, &partial)
-        .map_err(|why| format!("`{shown}` can't be copied: {why}"))?;
-    let prepared = prepare(&partial).map_err(|error| format!("the copy can't be changed: {error}"));
-    let (epoch, restored) = prepared.inspect_err(|_| {
-        let _stays = fs::remove_file(&partial);
-    })?;
-    let put = |aside: &Option<PathBuf>| -> io::Result<()> {
-        fs::rename(&partial, &path)?;
-        // Else the next start tells the store that was here as gone, and this one as older than it
-        // was.
-        loss::note_epoch(&path, &epoch)?;
-        mark::forget(&path)?;
-        losses::accept_losses(dir)?;
-        backup::sync(dir)?;
-        tracing::info!(aside = ?aside, "the store is that of a backup");
-        Ok(())
+    let size = fs::metadata(from).map_or(0, |backup| backup.len());
+    // One that a kill left takes room.
+    let _gone = fs::remove_file(&partial);
+    expect_room(dir, size)?;
+    let put = || {
+        backup::write_same(&source, &partial)
+            .map_err(|why| format!("`{shown}` can't be copied: {why}"))?;
+        let (epoch, mut restored) = prepare(&partial, Planned::of(&path))
+            .map_err(|error| format!("the copy can't be changed: {error}"))?;
+        let mut before = Before::of(&path);
+        // All that can be wrong with the backup is known by now, and the store not touched yet.
+        let put_back = memory::put_back(&path, from, || {
+            // What a daemon needs to come up may be what timmy's sessions have taken.
+            expect_room(dir, 0)?;
+            before.replace_by(&partial, &epoch)
+        });
+        match put_back {
+            Ok(remembered) => restored.remembered = remembered,
+            Err(why) => return Err(before.put_back(why)),
+        }
+        tracing::info!(aside = ?before.aside, "the store is that of a backup");
+        restored.aside = before.aside;
+        Ok(restored)
     };
-    // All that can be wrong with the backup is known by now, and the store not touched yet.
-    let aside = if path.exists() || beside(&path, "-wal").exists() {
-        let aside = schema::move_aside(&path, REPLACED);
-        Some(aside.map_err(|error| format!("the store that is there can't be moved: {error}"))?)
-    } else {
-        None
-    };
-    put(&aside).map_err(|error| match &aside {
-        Some(aside) => format!(
-            "the copy can't be put there: {error}; what was there is in `{}`",
-            aside.display()
-        ),
-        None => format!("the copy can't be put there: {error}"),
-    })?;
-    // Last, and without a say in it: a store without what its agent remembers is better than none.
-    let remembered = memory::put_back(&path, from);
-    Ok(Restored {
-        aside,
-        remembered,
-        ..restored
+    put().inspect_err(|_| {
+        let _gone = fs::remove_file(&partial);
     })
+}
+
+/// Is there room for so many bytes, and for what a daemon needs to come up afterwards?
+fn expect_room(dir: &Path, bytes: u64) -> Result<(), String> {
+    let needed = bytes + disk::needed_beside(ROOM);
+    // Where that can't be known, it is tried.
+    let free = disk::free_bytes(dir).unwrap_or(u64::MAX);
+    match needed.checked_sub(free) {
+        None | Some(0) => Ok(()),
+        Some(missing) => Err(format!(
+            "{missing} bytes are missing in `{}`: {free} are free, and the copy and a daemon need \
+             {needed}; the store stays as it was; hint: make room there",
+            dir.display()
+        )),
+    }
+}
+
+/// What a store has beside it that says what it is.
+const NOTES: [&str; 3] = [".epoch", ".mark", ".losses"];
+
+/// What was there before, until the backup and all that belongs to it is in its place.
+struct Before {
+    path: PathBuf,
+    aside: Option<PathBuf>,
+    is_replaced: bool,
+    notes: [Option<Vec<u8>>; 3],
+}
+
+impl Before {
+    fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            aside: None,
+            is_replaced: false,
+            notes: NOTES.map(|note| schema::text_of(&beside(path, note)).ok()),
+        }
+    }
+
+    fn replace_by(&mut self, partial: &Path, epoch: &str) -> Result<(), String> {
+        let path = &self.path;
+        if path.exists() || beside(path, "-wal").exists() {
+            let aside = schema::move_aside(path, REPLACED);
+            self.aside = Some(
+                aside
+                    .map_err(|error| format!("the store that is there can't be moved: {error}"))?,
+            );
+        }
+        self.is_replaced = true;
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let put = || -> io::Result<()> {
+            fs::rename(partial, path)?;
+            // Else the next start tells the store that was here as gone, and this one as older than
+            // it was.
+            loss::note_epoch(path, epoch)?;
+            mark::forget(path)?;
+            losses::accept_losses(dir)?;
+            backup::sync(dir)
+        };
+        put().map_err(|error| format!("the copy can't be put there: {error}"))
+    }
+
+    /// Puts it where it was, and says why, or that it can't.
+    fn put_back(self, why: String) -> String {
+        if !self.is_replaced {
+            return why;
+        }
+        let path = &self.path;
+        let back = || -> io::Result<()> {
+            ["", "-wal", "-shm"]
+                .iter()
+                .try_for_each(|end| schema::remove(&beside(path, end)))?;
+            if let Some(aside) = &self.aside {
+                schema::rename_all(aside, path)?;
+            }
+            for (note, text) in NOTES.iter().zip(&self.notes) {
+                let note = beside(path, note);
+                match text {
+                    Some(text) => replace(&note, text, PRIVATE)?,
+                    None => schema::remove(&note)?,
+                }
+            }
+            backup::sync(path.parent().unwrap_or(Path::new("/")))
+        };
+        match (back(), &self.aside) {
+            (Ok(()), _) => format!("{why}; the store stays as it was"),
+            (Err(error), None) => format!("{why}; what is there now is no whole store: {error}"),
+            (Err(error), Some(aside)) => format!(
+                "{why}; what was there is in `{}`, and can't be put back: {error}",
+                aside.display()
+            ),
+        }
+    }
 }
 
 /// Opens a backup that is whole and ours.
@@ -112,8 +199,8 @@ fn read_backup(from: &Path) -> Result<Connection, String> {
     Ok(conn)
 }
 
-/// Another history, in which nothing goes on by itself; its epoch.
-fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
+/// Another history, in which nothing goes on by itself, and the copies are those of `ours`; its epoch.
+fn prepare(copy: &Path, ours: Option<Planned>) -> rusqlite::Result<(String, Restored)> {
     backup::another_history(copy)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(copy, flags)?;
@@ -140,6 +227,18 @@ fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
     let held = change.execute(waiting, [])?;
     let jobs = change.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))?;
     let epoch = change.query_row(loss::EPOCH, [], |row| row.get(0))?;
+    // A plan is of the machine: its directory, and the copies in it that go, are there.
+    let theirs = Planned::read(&change)?;
+    let plan = match ours {
+        Some(ours) => {
+            ours.write(&change)?;
+            None
+        }
+        None => {
+            Planned::forget(&change)?;
+            theirs
+        }
+    };
     change.commit()?;
     conn.close().map_err(|(_, error)| error)?;
     backup::sync(copy).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
@@ -148,7 +247,8 @@ fn prepare(copy: &Path) -> rusqlite::Result<(String, Restored)> {
         jobs: super::columns::nat(jobs),
         held: u64::try_from(held).unwrap_or(u64::MAX),
         interrupted: u64::try_from(interrupted).unwrap_or(u64::MAX),
-        remembered: Ok(0),
+        remembered: 0,
+        plan: plan.map(|plan| plan.command()),
     };
     Ok((epoch, restored))
 }

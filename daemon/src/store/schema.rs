@@ -145,6 +145,8 @@ pub(super) fn reopen(path: &Path) -> rusqlite::Result<Connection> {
 
 /// A connection that can't change anything, for work beside the writer.
 pub(super) fn reopen_to_read(path: &Path) -> rusqlite::Result<Connection> {
+    // SQLite would wait for whoever writes into a pipe.
+    refuse_others(path).map_err(io_error)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
     conn.busy_timeout(BUSY)?;
@@ -338,7 +340,7 @@ fn refuse_newer(path: &Path, found: u32, migrations: &[&str]) -> Result<(), Stor
 /// `user_version` as it stands in the file, so that a newer file isn't even opened.
 pub(super) fn header_version(path: &Path) -> std::io::Result<u32> {
     let mut header = [0; 64];
-    let mut file = fs::File::open(path)?;
+    let mut file = open_file(path)?;
     match file.read_exact(&mut header) {
         Ok(()) if header.starts_with(b"SQLite format 3\0") => {
             let [.., a, b, c, d] = header;
@@ -349,6 +351,36 @@ pub(super) fn header_version(path: &Path) -> std::io::Result<u32> {
         Err(short) if short.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
         Err(error) => Err(error),
     }
+}
+
+/// Opens a file to read it. Nobody is waited for at the other end of a pipe in its place.
+pub(super) fn open_file(path: &Path) -> std::io::Result<fs::File> {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    expect_file(path, &file.metadata()?)?;
+    Ok(file)
+}
+
+fn expect_file(path: &Path, found: &fs::Metadata) -> std::io::Result<()> {
+    if found.is_file() {
+        return Ok(());
+    }
+    let error = format!("`{}` is no file", path.display());
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, error))
+}
+
+/// Something else than a file there is an error; nothing there is none.
+pub(super) fn refuse_others(path: &Path) -> std::io::Result<()> {
+    fs::metadata(path).map_or(Ok(()), |found| expect_file(path, &found))
+}
+
+/// All of a small file.
+pub(super) fn text_of(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    open_file(path)?.read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// SQLite gives the log and the index the mode of the database.
@@ -366,10 +398,7 @@ fn make_private(dir: &Path, path: &Path) -> std::io::Result<()> {
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
     let found = file.metadata()?;
-    if !found.is_file() {
-        let error = format!("`{}` is no file", path.display());
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, error));
-    }
+    expect_file(path, &found)?;
     if found.permissions().mode() & 0o077 != 0 {
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
     }
@@ -385,15 +414,21 @@ pub(super) fn is_corrupt(error: &rusqlite::Error) -> bool {
 
 pub(super) fn move_aside(path: &Path, why: &str) -> std::io::Result<PathBuf> {
     let aside = free_name(path, why);
+    rename_all(path, &aside)?;
+    Ok(aside)
+}
+
+/// Another name for a store with its log.
+pub(super) fn rename_all(path: &Path, to: &Path) -> std::io::Result<()> {
     // The database first: after a kill in between, the next start finds a log without it, and moves
     // that as well.
     for end in ["", "-wal", "-shm"] {
-        match fs::rename(beside(path, end), beside(&aside, end)) {
+        match fs::rename(beside(path, end), beside(to, end)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
             _moved_or_missing => {}
         }
     }
-    Ok(aside)
+    Ok(())
 }
 
 /// A name beside the file that says why and when: another one of this second may be there, of a
@@ -415,6 +450,11 @@ pub(super) fn remove(path: &Path) -> std::io::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _gone => Ok(()),
     }
+}
+
+/// What went wrong with a file, where SQLite's errors are told.
+pub(super) fn io_error(error: std::io::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(error.into())
 }
 
 /// The path with something appended to its name.

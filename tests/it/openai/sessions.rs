@@ -178,4 +178,5 @@ fn chat_is_told_anew_where_it_was_forgotten() {
         let job = header(&answer, "x-agentd-job").unwrap();
         assert_eq!(job, format!("j{}", jobs(&daemon)), "{answer:?}");
     }
+    assert_eq!(jobs(&daemon), 4, "none was made in vain");
 }

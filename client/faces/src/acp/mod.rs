@@ -21,7 +21,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use agentd_client::ClientError;
@@ -65,6 +65,8 @@ pub struct Acp {
     /// Who can be chosen; `None` until somebody asked.
     agents: Option<Agents>,
     puts: BTreeMap<String, Put>,
+    /// What the first page of the last list had: the pages behind it leave it out.
+    listed: BTreeSet<String>,
     /// Deletions that wait for turns to end, with the time of the next look.
     deletions: Vec<(Instant, Deletion)>,
     output_at: Option<Instant>,
@@ -104,6 +106,7 @@ impl Acp {
             following: None,
             agents: None,
             puts: BTreeMap::new(),
+            listed: BTreeSet::new(),
             deletions: Vec::new(),
             output_at: None,
             losses: 0,
@@ -261,7 +264,7 @@ impl Acp {
             }
             What::Looked(session) => self.looked(&session, result, out),
             What::Titled(session) => self.titled(&session, result, out),
-            What::Listed(reply) => self.listed(&reply, result, out),
+            What::Listed(reply, page) => self.listed(&reply, page, result, out),
             What::Closing { reply, session } => Self::closing(&reply, &session, result, out),
             What::Deleted(deletion) => self.deleted(deletion, result, now, out),
             What::Done(reply) => match result {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::failure::{self, check_directory, invalid, is_code};
 use super::options::{self, Chosen};
-use super::state::{Deletion, How, Opening, Way, What};
+use super::state::{Deletion, How, ListedPage, Opening, Way, What};
 use super::wire::{ListSessions, OfSession, SessionInfo, SetTitle, Update};
 use super::{Acp, Agents, refuse};
 use crate::face::Outbox;
@@ -103,30 +103,55 @@ impl Acp {
         list: ListSessions,
         out: &mut Outbox,
     ) -> Result<(), Failure> {
-        if let Some(cursor) = list.cursor {
-            let shown: String = cursor.chars().take(100).collect();
-            return Err(invalid(format!(
-                "`cursor` is `{shown}`: no list had a further page"
-            )));
-        }
+        let after = match &list.cursor {
+            None => None,
+            Some(cursor) => Some(cursor.parse::<u64>().map_err(|_| {
+                let shown: String = cursor.chars().take(100).collect();
+                invalid(format!(
+                    "`cursor` is `{shown}`, expected the `nextCursor` of a list"
+                ))
+            })?),
+        };
         if let Some(cwd) = &list.cwd {
             check_directory("cwd", cwd)?;
         }
         let wanted = SessionList {
             cwd: list.cwd,
-            newest: true,
+            newest: after.is_none(),
             limit: Some(PAGE),
+            after,
             ..SessionList::default()
         };
-        self.ask("session.list", &wanted, What::Listed(id.clone()), out);
+        let page = match after {
+            None => ListedPage::Newest,
+            Some(_) => ListedPage::Older,
+        };
+        self.ask("session.list", &wanted, What::Listed(id.clone(), page), out);
         Ok(())
     }
 
-    pub(super) fn listed(&self, reply: &Id, result: Result<Line, Failure>, out: &mut Outbox) {
-        let rows = match result {
-            Ok(Line::SessionList { sessions, .. }) => sessions,
-            Ok(_) => Vec::new(),
+    pub(super) fn listed(
+        &mut self,
+        reply: &Id,
+        page: ListedPage,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let (mut rows, next) = match result {
+            Ok(Line::SessionList { sessions, next, .. }) => (sessions, next),
+            Ok(_) => (Vec::new(), None),
             Err(failure) => return refuse(reply, &failure, out),
+        };
+        let next = match page {
+            ListedPage::Newest => {
+                self.listed = rows.iter().map(|row| row.session.clone()).collect();
+                // The newest are one page, and the others begin with the first that was made.
+                (rows.len() >= PAGE).then_some(0)
+            }
+            ListedPage::Older => {
+                rows.retain(|row| !self.listed.contains(&row.session));
+                next
+            }
         };
         // Of one that nobody ever spoke in nothing can be gone on with.
         let shown = rows
@@ -140,7 +165,11 @@ impl Acp {
                 updated_at: row.last_active_at,
             })
             .collect();
-        out.say(&json_rpc::answer(reply, &json!({"sessions": sessions})));
+        let mut result = json!({"sessions": sessions});
+        if let Some(next) = next {
+            result["nextCursor"] = json!(next.to_string());
+        }
+        out.say(&json_rpc::answer(reply, &result));
     }
 
     /// The work is ended, and the session can be opened again: its process leaves when it has been idle.

@@ -159,7 +159,7 @@ pub(super) enum What {
     Looked(String),
     /// What it is called.
     Titled(String),
-    Listed(Id),
+    Listed(Id, ListedPage),
     /// Is there a session, which is not open here?
     Closing {
         reply: Id,
@@ -213,4 +213,13 @@ pub(super) struct Deletion {
 pub(super) struct Put {
     pub(super) job: JobId,
     pub(super) answers: Answers,
+}
+
+/// Which sessions are in a page of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ListedPage {
+    /// Those that were used last.
+    Newest,
+    /// The others, in the order in which they were made.
+    Older,
 }

@@ -51,6 +51,10 @@ impl Plan {
 
     /// The other send, if this refusal asks for it.
     pub(super) fn after(&mut self, refusal: &Refusal) -> Option<Send> {
+        // Refused without a job: its agent never has it.
+        if refusal.failure.code == Code::ContextLost.name() {
+            return self.anew.take();
+        }
         let (code, send) = self.otherwise.take()?;
         (refusal.failure.code == code.name()).then_some(send)
     }

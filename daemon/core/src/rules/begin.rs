@@ -4,6 +4,7 @@
 //! process it is, `placement.rs` has decided.
 
 use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Context;
 use agentd_protocol::request::Send;
 
@@ -301,6 +302,17 @@ impl State {
         }
     }
 
+    /// An agent without memory has no earlier turns, ever: no job is made to find that out.
+    pub(crate) fn remembers(&self, session: &Session, send: &Send) -> Result<(), Rejected> {
+        let agent = self.settings.agents.get(&session.agent);
+        let forgets = agent.is_some_and(|agent| agent.describe.resume == Resume::Stateless);
+        if !send.require_context || session.turns == 0 || !forgets {
+            return Ok(());
+        }
+        let failure = context_lost(session, REMEMBERS_NONE);
+        Err(Rejected::new(failure.code, failure.error).hint(GO_ON))
+    }
+
     /// Why a turn can't begin in a process that is ready for it. Nothing that was asked for is
     /// left out in silence.
     fn unfit(
@@ -322,10 +334,7 @@ impl State {
             }
             // An agent without memory has none of them, ever.
             if context == Context::New && session.turns > 0 {
-                return Some(context_lost(
-                    session,
-                    "has an agent that remembers no turns",
-                ));
+                return Some(context_lost(session, REMEMBERS_NONE));
             }
         }
         // The agent may be run in another form than when the turn was accepted.
@@ -444,12 +453,14 @@ pub(crate) fn can_be_reopened(slot: &Slot, session: &Session) -> bool {
     session.reopened_by().is_some() || !slot.reopens_in_turns()
 }
 
+const GO_ON: &str = "send without `require_context` to go on without them, or in a new session";
+const REMEMBERS_NONE: &str = "has an agent that remembers no turns";
+
 /// What a turn is told that can't do without its session's earlier ones.
 fn context_lost(session: &Session, why: &str) -> Failure {
     let name = session.shown();
-    let hint = "send without `require_context` to go on without them, or in a new session";
     Failure {
-        hint: Some(hint.to_owned()),
+        hint: Some(GO_ON.to_owned()),
         ..Failure::new(Code::ContextLost, format!("the session `{name}` {why}"))
     }
 }

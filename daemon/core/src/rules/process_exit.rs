@@ -424,7 +424,7 @@ impl State {
                         format!("; it said: {}", tail.trim_end())
                     };
                     let failure = Failure {
-                        hint: Some(format!("`collect` of {number} shows what it had done")),
+                        hint: Some(format!("what it had done is kept with {number}")),
                         ..Failure::new(code, format!("{why} while running job {number}{said}"))
                     };
                     self.end_in_turn(turn, Fate::Failed(Box::new(failure)));

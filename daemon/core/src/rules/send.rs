@@ -316,6 +316,7 @@ impl State {
         if let Some(session) = known.and_then(|known| self.sessions.get(&known)) {
             fits(session, send, facts)?;
             may_begin(session, send)?;
+            self.remembers(session, send)?;
             self.usable(&session.agent.clone(), known, send)?;
             self.session_takes(known, send)?;
             return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));

@@ -105,7 +105,8 @@ impl State {
                 "; the newest configuration does not count: {refused}"
             ));
         }
-        for loss in &self.settings.losses {
+        let lacks = self.settings.backups_lack.iter();
+        for loss in self.settings.losses.iter().chain(lacks) {
             details.push_str(&format!("; {loss}"));
         }
         // Counted by their reason: a dead daemon may have left thousands.

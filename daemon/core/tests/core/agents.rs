@@ -104,6 +104,7 @@ pub fn settings() -> Settings {
         fallbacks: 0,
         wall_ahead: None,
         losses: Vec::new(),
+        backups_lack: None,
         before: None,
         served: Served::Daemon,
         socket: Socket::Ours,

@@ -444,6 +444,8 @@ fn context_is_never_claimed_without_memory() {
         world.work();
         let answer = world.answer(conn, id);
         assert_eq!(answer["code"].as_str(), expected, "{answer:#}");
+        // No job is made to find that out.
+        assert_eq!(answer["job"].is_null(), expected.is_some(), "{answer:#}");
         if expected.is_none() {
             assert_eq!(answer["context"], "new", "{answer:#}");
         }

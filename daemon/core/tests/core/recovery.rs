@@ -424,13 +424,16 @@ fn recovery_of_a_session_waits_for_both_dead() {
 fn status_is_degraded_and_names_what_is_lost() {
     let mut settings = settings();
     settings.losses = vec!["the log is cut".to_owned()];
+    settings.backups_lack = Some("the last planned backup failed".to_owned());
     let mut world = World::new(settings);
     let conn = world.connect();
     world.request(conn, 1, r#"{"type":"status"}"#);
     let status = world.answer(conn, 1);
     assert_eq!(status["state"], "degraded");
     let details = status["details"].as_str().unwrap();
-    assert!(details.ends_with("; the log is cut"), "{details}");
+    let ends = "; the log is cut; the last planned backup failed";
+    assert!(details.ends_with(ends), "{details}");
+    world.event(Event::BackupsLack { lacks: None });
     let losses = Vec::new();
     world.event(Event::StoreLosses { losses });
     world.request(conn, 2, r#"{"type":"status"}"#);

@@ -76,26 +76,91 @@ fn backups_planned_keep_the_newest() {
     assert!(!first.exists());
 }
 
-/// A power cut amid a copy leaves the empty file that kept its name, and the work beside it.
+/// A kill amid a copy leaves the work on it under another name.
 #[test]
 fn backups_cut_off_push_out_no_whole_one() {
     let dir = TempDir::new().unwrap();
     let mut store = bench(dir.path(), "a", Role::Daemon, dead);
     let to = dir.path().join("copies");
     let whole = made(&mut store, planned(&to, 2));
-    let cut_off = to.join("agentd-20991231T000000.000Z.db");
-    let partial = to.join("agentd-20991231T000000.000Z.db.partial");
-    let fresh = to.join("agentd-20991231T000001.000Z.db");
-    for (file, content) in [(&cut_off, ""), (&partial, "half"), (&fresh, "")] {
-        std::fs::write(file, content).unwrap();
+    let left = to.join("agentd-20991231T000000.000Z.db.partial");
+    let journal = to.join("agentd-20991231T000000.000Z.db.partial-journal");
+    let at_work = to.join("agentd-20991231T000001.000Z.db.partial");
+    let mine = to.join("film.partial");
+    for file in [&left, &journal, &at_work, &mine] {
+        std::fs::write(file, "half").unwrap();
     }
-    age(&cut_off, 1);
-    age(&partial, 1);
+    let held = std::fs::File::open(&at_work).unwrap();
+    held.lock().unwrap();
     let second = made(&mut store, planned(&to, 2));
-    // Somebody may be at work on what is fresh.
-    let mut kept = [whole, second, fresh];
+    let mut kept = [whole, second, at_work, mine];
     kept.sort();
     assert_eq!(names(&to), kept);
+}
+
+/// Was any made just now?
+fn is_fresh(copies: &[PathBuf]) -> bool {
+    let age = |copy: &PathBuf| copy.metadata().ok()?.modified().ok()?.elapsed().ok();
+    let copies = copies
+        .iter()
+        .filter(|copy| copy.extension().is_some_and(|end| end == "db"));
+    copies.filter_map(age).any(|age| age.as_secs() < DAY_S)
+}
+
+/// What is told of the copies, the last as it is now.
+fn told_lacks(store: &Bench) -> Option<String> {
+    loop {
+        if let Event::BackupsLack { lacks } = store.event() {
+            return lacks;
+        }
+    }
+}
+
+#[test]
+fn backups_without_timmy_push_out_no_whole_one() {
+    let dir = TempDir::new().unwrap();
+    let to = dir.path().join("copies");
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let whole = made(&mut store, planned(&to, 2));
+    let whole2 = made(&mut store, planned(&to, 2));
+    store.close();
+    std::fs::create_dir(dir.path().join("timmy")).unwrap();
+    let timmy = dir.path().join("timmy/timmy.db");
+    // Whoever opens one of these waits for another that writes.
+    nix::unistd::mkfifo(&timmy, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let lacking = || {
+        let names = names(&to).into_iter();
+        names.filter(|name| name.to_string_lossy().ends_with(".without-timmy.db"))
+    };
+    for round in 1..=3 {
+        names(&to).iter().for_each(|copy| age(copy, 2));
+        let store = looking(dir.path(), &format!("b{round}"));
+        if round == 1 {
+            let told = told_lacks(&store).unwrap();
+            let says = ["timmy's sessions", "is no file"];
+            assert!(says.iter().all(|words| told.contains(words)), "{told}");
+        }
+        let until = Instant::now() + PATIENCE;
+        while lacking().count() < round.min(2) || !is_fresh(&names(&to)) {
+            assert!(Instant::now() < until, "{:?}", names(&to));
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        store.close();
+    }
+    assert!(whole.exists() && whole2.exists(), "{:?}", names(&to));
+    assert_eq!(lacking().count(), 2);
+    assert!(
+        backups_lack(dir.path())
+            .unwrap()
+            .contains("without timmy's sessions")
+    );
+    std::fs::remove_file(&timmy).unwrap();
+    let mut store = bench(dir.path(), "c", Role::Daemon, dead);
+    made(&mut store, planned(&to, 2));
+    made(&mut store, planned(&to, 2));
+    store.close();
+    assert_eq!((names(&to).len(), lacking().count()), (2, 0));
+    assert_eq!(backups_lack(dir.path()), None);
 }
 
 #[test]
@@ -111,11 +176,9 @@ fn backups_planned_outlive_the_daemon() {
     let second = loop {
         let mut others = names(&to);
         others.retain(|name| *name != first);
-        // It has its whole name when it is done.
-        if let [other] = &others[..]
-            && other.extension().is_some_and(|end| end == "db")
-            && other.metadata().unwrap().len() > 0
-        {
+        // It has that name when it is done.
+        others.retain(|name| name.extension().is_some_and(|end| end == "db"));
+        if let [other] = &others[..] {
             break other.clone();
         }
         assert!(Instant::now() < until, "{:?}", names(&to));

@@ -144,7 +144,13 @@ impl Bench {
             .store
             .submit(StoreCommand::Load { token, query })
             .unwrap();
-        match self.event() {
+        let answer = loop {
+            match self.event() {
+                Event::BackupsLack { .. } => {}
+                other => break other,
+            }
+        };
+        match answer {
             Event::Loaded {
                 token: told,
                 loaded,
