@@ -55,13 +55,15 @@ class Tables(unittest.TestCase):
             self.assertEqual([endpoint.lock() for _ in range(100)], ["free"] * 100)
             self.assertLess(time.monotonic() - begun, 2)
             opens.cancel()
-            lock.write_text("{}")
-            # It answers again, so it is asked again.
+            # It answers again, so it is asked again. It is gone before the read that hangs ends:
+            # the next would hang as well.
+            with lock.open("w") as disk:
+                lock.unlink()
+                disk.write("{}")
             deadline = time.monotonic() + 5
             while _endpoint._reads_that_hang:
                 endpoint.lock()
                 self.assertLess(time.monotonic(), deadline, "the read has ended")
-                lock.unlink(missing_ok=True)
 
     def test_paths_are_found_as_everywhere(self) -> None:
         for row in json.loads((FIXTURES / "paths.json").read_text()):
