@@ -798,6 +798,38 @@ export interface LogLevelRequest {
   id?: unknown;
 }
 
+/** One of them. What it is started or asked with may hold secrets: `Debug` says its name only. */
+export type McpServer =
+  | {
+    type: "stdio";
+    /** What its tools are called after. */
+    name: string;
+    /** The program. */
+    command: string;
+    /** Its arguments. */
+    args?: string[];
+    /** Variables that it gets besides those that the agent gives it. */
+    env?: Record<string, string>;
+  }
+  | {
+    type: "http";
+    /** What its tools are called after. */
+    name: string;
+    /** Where it is. */
+    url: string;
+    /** Sent with each request. */
+    headers?: Record<string, string>;
+  }
+  | {
+    type: "sse";
+    /** What its tools are called after. */
+    name: string;
+    /** Where it is. */
+    url: string;
+    /** Sent with each request. */
+    headers?: Record<string, string>;
+  };
+
 /** Memory that is held for others. */
 export interface MemoryFacts {
   /** By turns that wait. */
@@ -1218,6 +1250,8 @@ export interface Send {
   system?: string | null;
   /** What was said before elsewhere, oldest first: likewise. */
   history?: Earlier[];
+  /** What its session's agent has besides its own, from this turn on. */
+  mcp_servers?: McpServer[] | null;
   /** Seconds it may run; 3600 when absent. */
   timeout?: number | null;
   /** Seconds it may wait; 3600 when absent. */
@@ -1286,6 +1320,8 @@ export interface SendRequest {
   system?: string | null;
   /** What was said before elsewhere, oldest first: likewise. */
   history?: Earlier[];
+  /** What its session's agent has besides its own, from this turn on. */
+  mcp_servers?: McpServer[] | null;
   /** Seconds it may run; 3600 when absent. */
   timeout?: number | null;
   /** Seconds it may wait; 3600 when absent. */
@@ -1503,6 +1539,8 @@ export interface SessionNewRequest {
   toolsets?: string[] | null;
   /** What the agent is told before the conversation. */
   system?: string | null;
+  /** What it has besides its own. */
+  mcp_servers?: McpServer[] | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }
@@ -2245,6 +2283,7 @@ export const SEND_FIELDS = [
   "toolsets",
   "system",
   "history",
+  "mcp_servers",
   "timeout",
   "expires",
   "idempotency_key",
