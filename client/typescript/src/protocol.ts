@@ -1036,6 +1036,8 @@ export interface QuestionLine {
   options: string[];
   tool_call_id?: string;
   data?: unknown;
+  tool_kind?: ToolKind;
+  locations?: ToolLocation[];
   /** Words of `Scope`, or of a later version's. */
   scopes?: string[];
   expires_at?: string;
@@ -1056,6 +1058,8 @@ export interface QuestionRow {
   options: string[];
   tool_call_id?: string;
   data?: unknown;
+  tool_kind?: ToolKind;
+  locations?: ToolLocation[];
   /** Words of `Scope`, or of a later version's. */
   scopes?: string[];
   expires_at: string;
