@@ -72,7 +72,9 @@ impl<T> Sender<T> {
         if taken == 0 {
             return Ok(());
         }
-        let sent = self.to.send((taken, as_one(several.drain(..taken).collect())));
+        let sent = self
+            .to
+            .send((taken, as_one(several.drain(..taken).collect())));
         sent.map_err(|gone| mpsc::SendError(gone.0.1))
     }
 
@@ -117,7 +119,10 @@ mod tests {
         assert_eq!(several, [4], "there was room for two");
         sender.try_send_together(&mut several, |all| all).unwrap();
         assert_eq!(several, [4], "there was room");
-        assert_eq!((receiver.recv(), receiver.recv()), (Ok(vec![1]), Ok(vec![2, 3])));
+        assert_eq!(
+            (receiver.recv(), receiver.recv()),
+            (Ok(vec![1]), Ok(vec![2, 3]))
+        );
         sender.try_send_together(&mut several, |all| all).unwrap();
         assert_eq!((several.len(), receiver.try_recv()), (0, Ok(vec![4])));
         drop(receiver);

@@ -507,7 +507,10 @@ fn commands_that_come_together_are_one_commit() {
     let commits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&commits);
     let fault = Box::new(move |moment, _: &Connection| {
-        counted.fetch_add(usize::from(moment == Moment::AfterCommit), Ordering::Relaxed);
+        counted.fetch_add(
+            usize::from(moment == Moment::AfterCommit),
+            Ordering::Relaxed,
+        );
         Ok(())
     });
     let store = bench_with(dir.path(), "a", Role::Daemon, dead, fault);
