@@ -77,6 +77,10 @@ impl SendOnly {
             let error = "`callback` is not allowed here: this way is for `send` only";
             return Err(forbidden(error.to_owned()));
         }
+        if send.mcp_servers.is_some() {
+            let error = "`mcp_servers` is not allowed here: each is a program or an address";
+            return Err(forbidden(error.to_owned()));
+        }
         if send.attachments.iter().any(|one| one.path.is_some()) {
             let error = "`attachments`: a `path` of this machine is not allowed here";
             return Err(forbidden(error.to_owned()).hint("send the content as `data`"));
@@ -336,5 +340,8 @@ mod tests {
         }
         let callback = send(json!({"callback": {"url": "https://a.example/"}}));
         assert!(passed(&rules, &callback).is_err());
+        let servers =
+            send(json!({"mcp_servers": [{"type": "stdio", "name": "x", "command": "sh"}]}));
+        assert!(passed(&rules, &servers).is_err());
     }
 }

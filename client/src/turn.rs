@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::line::{ErrorLine, MessageEnd, Stop, TurnFacts};
-use agentd_protocol::request::{Abort, Earlier, Retry, Send};
+use agentd_protocol::request::{Abort, Earlier, McpServer, Retry, Send};
 use agentd_protocol::{JobId, Line};
 
 use crate::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
@@ -147,6 +147,12 @@ impl<'a> Turn<'a> {
     pub fn history(self, said: impl IntoIterator<Item = Earlier>) -> Self {
         let said = said.into_iter().collect();
         self.set(|send| send.history = said)
+    }
+
+    /// MCP servers that the session's agent has besides its own, from this turn on; without any, none.
+    pub fn mcp_servers(self, servers: impl IntoIterator<Item = McpServer>) -> Self {
+        let servers = servers.into_iter().collect();
+        self.set(|send| send.mcp_servers = Some(servers))
     }
 
     /// Where it works: an absolute path that is there.

@@ -77,6 +77,7 @@ impl Around {
             real_cwd: None,
             toolsets: None,
             system: None,
+            mcp_servers: agentd_core::mcp::McpServers::default(),
             named: true,
             native: None,
             forks: None,

@@ -356,6 +356,7 @@ async fn make(client: &mut Client, args: NewSessionArgs) -> io::Result<Exit> {
         cwd: cwd.and_then(|cwd| cwd.to_str().map(str::to_owned)),
         toolsets: Some(args.toolsets).filter(|toolsets| !toolsets.is_empty()),
         system: args.system,
+        mcp_servers: None,
     };
     ask::print(client.session_new(&new).await, args.json, |made| {
         format!("{}\n", output::safe(&made.session))

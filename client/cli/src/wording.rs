@@ -224,7 +224,7 @@ mod tests {
             assert!(is_option || !here.starts_with("`--"), "{field}: {here}");
         }
         // Those that people give.
-        let no_argument = "after_failure id include job message mode must on_question prompt \
+        let no_argument = "after_failure id include job mcp_servers message mode must on_question prompt \
                            require_context retry stream tools type";
         let no_argument: Vec<&str> = no_argument.split_whitespace().collect();
         for field in SEND_FIELDS.iter().filter(|one| !no_argument.contains(one)) {

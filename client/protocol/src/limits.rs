@@ -45,6 +45,12 @@ pub const MAX_SYSTEM: usize = 64 * 1024;
 pub const MAX_HISTORY: usize = 1000;
 /// Bytes of all their texts: they become a part of a prompt.
 pub const MAX_HISTORY_BYTES: usize = 1024 * 1024;
+/// MCP servers of a session: each is a program or a connection for as long as its agent's process lives.
+pub const MAX_MCP_SERVERS: usize = 32;
+/// Bytes of all of them, as JSON: they are in memory with their session.
+pub const MAX_MCP_BYTES: usize = 64 * 1024;
+/// Longest name of one: with that of a tool, models take 64 bytes.
+pub const MAX_MCP_NAME: usize = 48;
 /// Models to fall back to: nobody waits for more of them, and each is shown.
 pub const MAX_FALLBACKS: usize = 16;
 /// Attachments of one send: more than any model looks at together.

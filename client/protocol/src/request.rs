@@ -43,6 +43,7 @@ pub const SEND_FIELDS: &[&str] = &[
     "tools",
     "system",
     "history",
+    "mcp_servers",
     "labels",
     "parent",
     "start_at",
@@ -145,6 +146,8 @@ pub struct Send {
     /// What was said before elsewhere, oldest first: likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Earlier>,
+    /// What its session's agent has besides its own, from this turn on.
+    pub mcp_servers: Option<Vec<McpServer>>,
     /// Seconds it may run; 3600 when absent.
     pub timeout: Option<f64>,
     /// Seconds it may wait; 3600 when absent.
@@ -222,6 +225,9 @@ pub fn hashed(send: &Send) -> String {
         if !send.history.is_empty() {
             all.push(serde_json::json!({"history": send.history}));
         }
+        if let Some(servers) = &send.mcp_servers {
+            all.push(serde_json::json!({"mcp_servers": servers}));
+        }
         if !send.attachments.is_empty() {
             // Not by path or name: the same content, given otherwise, is the same request.
             let content = |of: &Attachment| serde_json::json!([of.mime, of.sha256]);
@@ -236,6 +242,7 @@ mod choices;
 mod control;
 mod copies;
 mod decode;
+mod mcp_server;
 mod send_check;
 #[cfg(test)]
 mod tests;
@@ -246,3 +253,4 @@ pub use beginning::{Earlier, Speaker};
 pub use choices::{AfterFailure, Mode, OnQuestion, Retry};
 pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};
 pub use decode::Decoded;
+pub use mcp_server::McpServer;

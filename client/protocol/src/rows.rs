@@ -11,6 +11,7 @@ use serde_with::skip_serializing_none;
 use crate::attachment::Attachment;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
+use crate::line::{ToolKind, ToolLocation};
 use crate::usage::{Cost, Usage};
 
 /// How far a job is, in the words of `jobs`.
@@ -278,6 +279,10 @@ pub struct QuestionAbout {
     pub tool_call_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_kind: Option<ToolKind>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<ToolLocation>,
     /// Words of `Scope`, or of a later version's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,

@@ -23,45 +23,48 @@ pub struct Callback {
 }
 
 impl Callback {
-    /// Checks what can be said of a URL without parsing it whole; `field` is what it is called.
     pub(crate) fn check_as(&self, field: &str) -> Result<(), Rejected> {
-        let url = &self.url;
-        if url.len() > MAX_URL {
-            let found = url.len();
-            return Err(invalid(format!(
-                "`{field}` is {found} bytes, the limit is {MAX_URL}"
-            )));
-        }
-        // It may hold a secret, so it is not repeated.
-        let refuse = |found: &str, expected: &str| {
-            Err(invalid(format!("`{field}` {found}: expected {expected}")))
-        };
-        let Some(authority) = authority(url) else {
-            return refuse("has another scheme", "a URL with http or https");
-        };
-        // Browsers' rules (WHATWG) read a backslash as a slash: the host would be another one than
-        // here.
-        if !url.bytes().all(|byte| byte.is_ascii_graphic()) || url.contains('\\') {
-            return refuse(
-                "has blanks, backslashes, or what isn't ASCII",
-                "a URL as it is sent",
-            );
-        }
-        if authority.is_empty() || authority.starts_with(':') {
-            return refuse("has no host", "a URL with one");
-        }
-        // What stands before it is easily taken for the host.
-        if authority.contains('@') {
-            return refuse("has a user or password", "a URL without them");
-        }
-        if url.contains('#') {
-            return refuse(
-                "has a fragment",
-                "a URL without one, as servers never see it",
-            );
-        }
-        Ok(())
+        check_address(field, &self.url)
     }
+}
+
+/// Checks what can be said of a URL without parsing it whole; `field` is what it is called.
+pub(crate) fn check_address(field: &str, url: &str) -> Result<(), Rejected> {
+    if url.len() > MAX_URL {
+        let found = url.len();
+        return Err(invalid(format!(
+            "`{field}` is {found} bytes, the limit is {MAX_URL}"
+        )));
+    }
+    // It may hold a secret, so it is not repeated.
+    let refuse = |found: &str, expected: &str| {
+        Err(invalid(format!("`{field}` {found}: expected {expected}")))
+    };
+    let Some(authority) = authority(url) else {
+        return refuse("has another scheme", "a URL with http or https");
+    };
+    // Browsers' rules (WHATWG) read a backslash as a slash: the host would be another one than
+    // here.
+    if !url.bytes().all(|byte| byte.is_ascii_graphic()) || url.contains('\\') {
+        return refuse(
+            "has blanks, backslashes, or what isn't ASCII",
+            "a URL as it is sent",
+        );
+    }
+    if authority.is_empty() || authority.starts_with(':') {
+        return refuse("has no host", "a URL with one");
+    }
+    // What stands before it is easily taken for the host.
+    if authority.contains('@') {
+        return refuse("has a user or password", "a URL without them");
+    }
+    if url.contains('#') {
+        return refuse(
+            "has a fragment",
+            "a URL without one, as servers never see it",
+        );
+    }
+    Ok(())
 }
 
 impl Checked for Callback {

@@ -12,7 +12,9 @@ use agentd_client::jobs::Collected;
 use agentd_client::key;
 use agentd_protocol::attachment::Attachment;
 use agentd_protocol::limits::{MAX_DISPATCH, MAX_KEY};
-use agentd_protocol::request::{AfterFailure, Earlier, Mode, OnQuestion, Retry, Send, Wait};
+use agentd_protocol::request::{
+    AfterFailure, Earlier, McpServer, Mode, OnQuestion, Retry, Send, Wait,
+};
 use agentd_protocol::rows::DispatchedRow;
 use agentd_protocol::{Code, JobId, Line, RequestKind};
 use axum::Json;
@@ -73,6 +75,9 @@ pub(crate) struct Job {
     #[serde(default)]
     #[schemars(length(max = 1000))]
     history: Vec<Earlier>,
+    /// MCP servers that the session's agent has besides its own, from this turn on.
+    #[schemars(length(max = 32))]
+    mcp_servers: Option<Vec<McpServer>>,
     /// Seconds it may run; 3600 when absent.
     #[schemars(range(min = 0.001, max = 31_536_000))]
     timeout: Option<f64>,
@@ -264,6 +269,7 @@ impl Job {
             toolsets: self.toolsets,
             system: self.system,
             history: self.history,
+            mcp_servers: self.mcp_servers,
             timeout: self.timeout,
             expires: self.expires,
             idempotency_key: self.idempotency_key.or(key),

@@ -805,6 +805,38 @@ export interface LogLevelRequest {
   id?: unknown;
 }
 
+/** One of them. What it is started or asked with may hold secrets: `Debug` says its name only. */
+export type McpServer =
+  | {
+    type: "stdio";
+    /** What its tools are called after. */
+    name: string;
+    /** The program. */
+    command: string;
+    /** Its arguments. */
+    args?: string[];
+    /** Variables that it gets besides those that the agent gives it. */
+    env?: Record<string, string>;
+  }
+  | {
+    type: "http";
+    /** What its tools are called after. */
+    name: string;
+    /** Where it is. */
+    url: string;
+    /** Sent with each request. */
+    headers?: Record<string, string>;
+  }
+  | {
+    type: "sse";
+    /** What its tools are called after. */
+    name: string;
+    /** Where it is. */
+    url: string;
+    /** Sent with each request. */
+    headers?: Record<string, string>;
+  };
+
 /** Memory that is held for others. */
 export interface MemoryFacts {
   /** By turns that wait. */
@@ -1011,6 +1043,8 @@ export interface QuestionLine {
   options: string[];
   tool_call_id?: string;
   data?: unknown;
+  tool_kind?: ToolKind;
+  locations?: ToolLocation[];
   /** Words of `Scope`, or of a later version's. */
   scopes?: string[];
   expires_at?: string;
@@ -1031,6 +1065,8 @@ export interface QuestionRow {
   options: string[];
   tool_call_id?: string;
   data?: unknown;
+  tool_kind?: ToolKind;
+  locations?: ToolLocation[];
   /** Words of `Scope`, or of a later version's. */
   scopes?: string[];
   expires_at: string;
@@ -1225,6 +1261,8 @@ export interface Send {
   system?: string | null;
   /** What was said before elsewhere, oldest first: likewise. */
   history?: Earlier[];
+  /** What its session's agent has besides its own, from this turn on. */
+  mcp_servers?: McpServer[] | null;
   /** Seconds it may run; 3600 when absent. */
   timeout?: number | null;
   /** Seconds it may wait; 3600 when absent. */
@@ -1293,6 +1331,8 @@ export interface SendRequest {
   system?: string | null;
   /** What was said before elsewhere, oldest first: likewise. */
   history?: Earlier[];
+  /** What its session's agent has besides its own, from this turn on. */
+  mcp_servers?: McpServer[] | null;
   /** Seconds it may run; 3600 when absent. */
   timeout?: number | null;
   /** Seconds it may wait; 3600 when absent. */
@@ -1512,6 +1552,8 @@ export interface SessionNewRequest {
   toolsets?: string[] | null;
   /** What the agent is told before the conversation. */
   system?: string | null;
+  /** What it has besides its own. */
+  mcp_servers?: McpServer[] | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }
@@ -2254,6 +2296,7 @@ export const SEND_FIELDS = [
   "toolsets",
   "system",
   "history",
+  "mcp_servers",
   "timeout",
   "expires",
   "idempotency_key",

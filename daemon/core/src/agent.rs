@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentd_protocol::line::{CostStatus, Stop};
 
 use crate::attached::AttachmentSupport;
+use crate::mcp::McpServing;
 use crate::toolsets::Toolsets;
 use crate::worker::QuestionKind;
 
@@ -127,6 +128,8 @@ pub struct Capabilities {
     pub system: SystemText,
     /// Does it take a conversation that was held elsewhere, unless its handshake says otherwise?
     pub history: bool,
+    /// How it takes MCP servers of a session.
+    pub mcp: McpServing,
     /// Can it open a copy of a session, unless its handshake says otherwise?
     pub forks: bool,
     /// Does it take a steer, unless its handshake says otherwise?

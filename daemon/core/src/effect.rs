@@ -7,6 +7,7 @@ use agentd_protocol::{Body, Id};
 
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::log::Entry;
+use crate::mcp::McpServers;
 use crate::store::{Pins, Query, Urgency, Write};
 use crate::worker::{Prompt, WorkerCommand};
 
@@ -51,6 +52,8 @@ pub struct Spawn {
     pub toolsets: Option<Vec<String>>,
     /// What the session's agent is told before the conversation.
     pub system: Option<Arc<str>>,
+    /// MCP servers besides the agent's own.
+    pub mcp_servers: McpServers,
     /// The session it is for, when that is known; for the record in `instances/`.
     pub session: Option<String>,
     /// The agent's own id of a session to reopen.

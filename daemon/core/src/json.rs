@@ -1,11 +1,16 @@
 //! Small JSON values that the core keeps as text. Total: what isn't JSON becomes nothing.
 
-use agentd_protocol::request::Send;
+use agentd_protocol::request::{McpServer, Send};
 use agentd_protocol::serde_json;
 use agentd_protocol::serde_json::Value;
 
 /// A list of strings from its JSON text.
 pub(crate) fn strings(text: &str) -> Option<Vec<String>> {
+    serde_json::from_str(text).ok()
+}
+
+/// MCP servers from their JSON text.
+pub(crate) fn servers(text: &str) -> Option<Vec<McpServer>> {
     serde_json::from_str(text).ok()
 }
 

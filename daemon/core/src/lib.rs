@@ -23,6 +23,7 @@ mod json;
 pub mod limits;
 pub mod log;
 pub mod machine;
+pub mod mcp;
 mod mode;
 mod names;
 mod outbox;

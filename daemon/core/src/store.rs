@@ -9,6 +9,7 @@ use agentd_protocol::{Body, Code, JobId};
 
 use crate::attached::Content;
 use crate::ids::{Generation, Now, WorkerId};
+use crate::mcp::{McpServers, Reserving};
 use crate::terms::{Terms, Unreadable};
 
 mod asked;
@@ -193,6 +194,8 @@ pub struct NewSession {
     pub toolsets: Option<String>,
     /// What its agent is told before the conversation.
     pub system: Option<String>,
+    /// What that has besides its own.
+    pub mcp_servers: McpServers,
     /// Where it begins with what another one has.
     pub fork: Option<Box<Fork>>,
     /// Wall clock, milliseconds since 1970.
@@ -270,6 +273,8 @@ pub struct NewJob {
     pub toolsets: Option<String>,
     /// What the session's agent is told from now on before the conversation; `None` leaves it as it is.
     pub system: Option<Arc<str>>,
+    /// What that has besides its own from now on, where that is something else.
+    pub reserves: Option<Box<Reserving>>,
     /// The send as JSON, with everything resolved that acceptance resolves.
     pub request: String,
     /// The contents of its attachments, in the order in which the request names them.
@@ -426,6 +431,8 @@ pub struct SessionRow {
     pub toolsets: Option<String>,
     /// What its agent is told before the conversation.
     pub system: Option<String>,
+    /// What that has besides its own.
+    pub mcp_servers: McpServers,
     /// Did a user name it?
     pub named: bool,
     /// The agent's own id.

@@ -16,6 +16,7 @@ use agentd_protocol::{Code, JobId};
 
 use crate::attached::{AttachmentSupport, Attachments};
 use crate::ids::TurnId;
+use crate::mcp::McpServers;
 use crate::store::Pins;
 
 /// A tool call's input or an event's payload: JSON text that the core passes on unread.
@@ -52,6 +53,8 @@ pub struct Prompt {
     pub cwd: String,
     /// Restricts the tools.
     pub toolsets: Option<Vec<String>>,
+    /// MCP servers besides the agent's own.
+    pub mcp_servers: McpServers,
 }
 
 /// What a session begins with, as its agent takes it.
@@ -251,6 +254,8 @@ pub struct Traits {
     pub system: Option<bool>,
     /// Does it take a conversation that was held elsewhere?
     pub history: Option<bool>,
+    /// Does it take MCP servers with each turn?
+    pub mcp: Option<bool>,
     /// Does it open a copy of a session with a turn?
     pub forks: Option<bool>,
     /// Does it take steers?

@@ -12,6 +12,7 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
@@ -75,6 +76,7 @@ pub fn describe(command: &[String]) -> Capabilities {
         fallback_chain: false,
         system: SystemText::InPrompt,
         history: false,
+        mcp: McpServing::Never,
         forks: false,
         steers: false,
         lists_models: false,

@@ -12,6 +12,7 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
     Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand, WorkerEvent,
@@ -63,6 +64,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: true,
         system: SystemText::WithTurn,
         history: true,
+        mcp: McpServing::WithTurn,
         forks: true,
         steers: false,
         lists_models: true,
@@ -160,6 +162,7 @@ impl Jsonl {
             toolsets: Some(line.is_true("toolsets")),
             fallback_chain: Some(line.is_true("fallback_chain")),
             forks: Some(line.is_true("forks")),
+            mcp: Some(line.is_true("mcp_servers")),
             system: Some(line.is_true("system")),
             history: Some(line.is_true("history")),
             lists_models: Some(line.is_true("models")),
@@ -483,6 +486,9 @@ fn send(prompt: &Prompt) -> Value {
     }
     if let Some(toolsets) = &prompt.toolsets {
         line["toolsets"] = json!(toolsets);
+    }
+    if !prompt.mcp_servers.is_empty() {
+        line["mcp_servers"] = json!(prompt.mcp_servers.list());
     }
     if let Some(chain) = &prompt.fallback_chain {
         line["fallback_chain"] = json!(chain);

@@ -13,6 +13,7 @@ pub mod exec;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod jsonl;
+mod mcp;
 mod object;
 pub mod pi;
 mod refusal;

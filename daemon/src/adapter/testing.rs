@@ -8,6 +8,7 @@ mod replay;
 use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::mcp::McpServers;
 use agentd_core::worker::Prompt;
 #[cfg(test)]
 use agentd_core::worker::{Reply, WorkerCommand};
@@ -26,11 +27,27 @@ pub(super) fn spawn() -> Spawn {
         thinking: None,
         toolsets: None,
         system: None,
+        mcp_servers: McpServers::default(),
         session: None,
         resume: None,
         forks: false,
         prompt: None,
     }
+}
+
+/// A server of each kind, each with a secret.
+#[cfg(test)]
+pub(super) fn servers() -> McpServers {
+    let known = r#"[{"type":"stdio","name":"files","command":"mcp","args":["-v"],"env":{"KEY":"hush"}},
+        {"type":"http","name":"web","url":"https://a.example/mcp","headers":{"Authorization":"hush"}},
+        {"type":"sse","name":"old","url":"https://b.example/sse"}]"#;
+    McpServers::stored(Some(known.to_owned()))
+}
+
+/// Those of it that Codex takes, too.
+#[cfg(test)]
+pub(super) fn servers_of_today() -> McpServers {
+    McpServers::of(&servers().list()[..2])
 }
 
 /// A turn with nothing chosen.
@@ -50,6 +67,7 @@ pub(super) fn turn(turn: u64, text: &str) -> Prompt {
         begins: None,
         cwd: "/w".into(),
         toolsets: None,
+        mcp_servers: McpServers::default(),
     }
 }
 

@@ -48,6 +48,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
         fallback_chain: false,
         system: SystemText::InPrompt,
         history: false,
+        mcp: agentd_core::mcp::McpServing::Never,
         forks: false,
         steers: false,
         lists_models: false,

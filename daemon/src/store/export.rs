@@ -2,6 +2,7 @@
 //!
 //! Owns the kinds of objects, their order and where a page ends. Must not change anything.
 
+use agentd_core::mcp::McpServers;
 use agentd_core::store::{Loaded, TextKind};
 use agentd_core::{head, rfc3339};
 use agentd_protocol::{Body, JobId};
@@ -156,7 +157,7 @@ fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
 fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
     let mut statement = conn.prepare_cached(
         "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
-            created_at, system, called FROM sessions WHERE id > ?1 ORDER BY id",
+            created_at, system, called, mcp_servers FROM sessions WHERE id > ?1 ORDER BY id",
     )?;
     let mut rows = statement.query([after])?;
     let mut last = after;
@@ -183,6 +184,7 @@ fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::R
             "created_at": rfc3339(row.get(11)?),
             "system": row.get::<_, Option<String>>(12)?,
             "title": row.get::<_, Option<String>>(13)?,
+            "mcp_servers": McpServers::stored(row.get(14)?).named(),
         });
         if page.push(&session, Cursor::Session(id)) == PageRoom::Full {
             return Ok(PageRoom::Full);

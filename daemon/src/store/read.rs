@@ -3,6 +3,7 @@
 //! Owns how rows become the core's types, and how much one answer may hold.
 //! Must not change anything.
 
+use agentd_core::mcp::McpServers;
 use agentd_core::store::{Due, JobRow, JobState, Keyed, Loaded, Pins, Position, Query, SessionRow};
 use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -19,7 +20,7 @@ pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
 /// The columns of [`session_row`].
 pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns,
-    provider, model, thinking, lost, real_cwd, system, forks";
+    provider, model, thinking, lost, real_cwd, system, forks, mcp_servers";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
     jobs.boot, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
@@ -222,6 +223,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         real_cwd: row.get(11)?,
         system: row.get(12)?,
         forks: row.get(13)?,
+        mcp_servers: McpServers::stored(row.get(14)?),
     })
 }
 

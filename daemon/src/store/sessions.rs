@@ -61,6 +61,11 @@ impl Writing<'_> {
                 .prepare_cached("UPDATE sessions SET system = ?2 WHERE id = ?1")?
                 .execute(params![id, system])?;
         }
+        if let Some(reserves) = &new.reserves {
+            self.conn
+                .prepare_cached("UPDATE sessions SET mcp_servers = ?2 WHERE id = ?1")?
+                .execute(params![id, reserves.to.text()])?;
+        }
         self.entered.insert(name.to_owned(), id);
         Ok((id, name.to_owned()))
     }
@@ -92,9 +97,10 @@ impl Writing<'_> {
             .conn
             .prepare_cached(
                 "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd,
-                    listed_turns, system, turns, forks, provider, model, thinking, called)
+                    listed_turns, system, turns, forks, provider, model, thinking, called,
+                    mcp_servers)
                  VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?8, ?7, ?8, ?9, ?10, ?11, ?12,
-                    (SELECT coalesce(called, title) FROM sessions WHERE name = ?13)) ON CONFLICT (name) DO NOTHING",
+                    (SELECT coalesce(called, title) FROM sessions WHERE name = ?13), ?14) ON CONFLICT (name) DO NOTHING",
             )?
             .execute(params![
                 name,
@@ -110,6 +116,7 @@ impl Writing<'_> {
                 pins.and_then(|pins| pins.model.as_deref()),
                 pins.and_then(|pins| pins.thinking.as_deref()),
                 fork.map(|fork| &fork.from),
+                new.mcp_servers.text(),
             ])?;
         if inserted == 0 {
             return Err(WriteStop::Refused(Stored::Taken));
@@ -186,7 +193,8 @@ impl Writing<'_> {
             .conn
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
-                    native = NULL, title = NULL, preview = NULL, system = NULL, forks = NULL
+                    native = NULL, title = NULL, preview = NULL, system = NULL, forks = NULL,
+                    mcp_servers = NULL
                  WHERE id = ?1 RETURNING name",
             )?
             .query_row([id], |row| row.get(0))?;
@@ -252,8 +260,8 @@ impl Writing<'_> {
             .prepare_cached(
                 "INSERT INTO sessions
                     (name, agent, cwd, toolsets, named, instance, created_at, real_cwd,
-                     listed_turns, title, system)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10)",
+                     listed_turns, title, system, mcp_servers)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)",
             )?
             .insert(params![
                 name,
@@ -266,6 +274,7 @@ impl Writing<'_> {
                 new.real_cwd,
                 listed::beginning_of(&new.request),
                 new.system,
+                new.reserves.as_ref().and_then(|servers| servers.to.text()),
             ])
     }
 

@@ -124,6 +124,7 @@ fn spawn_words() -> Spawn {
         thinking: None,
         toolsets: None,
         system: None,
+        mcp_servers: agentd_core::mcp::McpServers::default(),
         session: Some("main".to_owned()),
         resume: None,
         forks: false,

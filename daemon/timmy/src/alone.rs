@@ -66,6 +66,7 @@ pub(crate) async fn answer(
             earlier: Vec::new(),
             selection,
             toolsets: args.toolsets.clone(),
+            mcp_servers: Vec::new(),
             cwd,
             job: None,
             messages: Messages::LeftOut,

@@ -110,8 +110,8 @@ pub(crate) enum Unsandboxed {
     Allow,
 }
 
-/// `[timmy.mcp.NAME]`: either a command or a URL.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+/// `[timmy.mcp.NAME]`, or what a session brings: either a command or a URL.
+#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct McpServer {
     /// A program that speaks MCP on its standard input and output.
@@ -124,9 +124,22 @@ pub(crate) struct McpServer {
     pub(crate) pass_env: Vec<String>,
     /// Seconds a call may take; 60 when absent.
     pub(crate) timeout: Option<u64>,
+    /// Variables that its program gets as they stand here: of one that a session brings.
+    #[serde(skip)]
+    pub(crate) env: BTreeMap<String, String>,
+    /// Sent with each request to its URL, likewise.
+    #[serde(skip)]
+    pub(crate) headers: BTreeMap<String, String>,
     /// Tools of it that change nothing: they run without asking, and at the same time.
     #[serde(default)]
     pub(crate) read_only: Vec<String>,
+}
+
+impl std::fmt::Debug for McpServer {
+    /// Without what may be secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("McpServer").finish_non_exhaustive()
+    }
 }
 
 impl TryFrom<f64> for Price {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::request::McpServer as Brought;
 use tokio::sync::Mutex;
 
 use crate::config::chain::{self, ModelRequest, Unchosen};
@@ -22,7 +23,7 @@ use crate::model::genai::HttpModels;
 use crate::model::{Boxed, Failure, ModelClient, Thinking};
 use crate::provider::Target;
 use crate::provider::keys::Keys;
-use crate::send::{AgentEnv, Equipped, ModelSelection, Planned, Refused};
+use crate::send::{AgentEnv, Equipped, ModelSelection, Planned, Refused, SendRequest};
 use crate::session::skill::ReadSkill;
 use crate::session::store;
 use crate::tool::mcp::Servers;
@@ -31,8 +32,12 @@ use crate::tool::sandbox::{self, Landlock, Signals};
 use crate::tool::toolset::{self, NamedToolsets, Toolset, UnknownToolset};
 use crate::turn::{Plan, REQUESTS, TurnEnv};
 
-/// MCP servers, and what the configuration said when they were made.
+/// MCP servers, and what the configuration or the session said when they were made.
 type Made = (BTreeMap<String, McpServer>, Arc<Servers>);
+
+/// Lists of servers that sessions brought and that are kept up between turns: the one used last is
+/// the last to go.
+const BROUGHT_AT_MOST: usize = 8;
 
 /// This machine.
 pub(crate) struct LocalEnv {
@@ -44,6 +49,8 @@ pub(crate) struct LocalEnv {
     agent: Option<String>,
     called: CalledAs,
     servers: Mutex<Option<Made>>,
+    /// Those that sessions brought, the ones used last at the end.
+    brought: Mutex<Vec<Made>>,
 }
 
 impl LocalEnv {
@@ -66,6 +73,7 @@ impl LocalEnv {
             places,
             called,
             servers: Mutex::default(),
+            brought: Mutex::default(),
         }
     }
 
@@ -127,7 +135,13 @@ impl LocalEnv {
         })
     }
 
-    async fn tools_now(&self, toolsets: Option<&[String]>) -> Result<Equipped, Rejected> {
+    async fn tools_now(
+        &self,
+        toolsets: Option<&[String]>,
+        brought: &[Brought],
+    ) -> Result<Equipped, Rejected> {
+        let brought = brought.iter().map(as_configured);
+        let brought = brought.collect::<Result<BTreeMap<_, _>, _>>()?;
         let config = self.config()?;
         let unknown = |why: UnknownToolset| Rejected::new(Code::Unsupported, why.to_string());
         let NamedToolsets { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref())
@@ -149,11 +163,38 @@ impl LocalEnv {
             tools.extend(offered.tools);
             notes.extend(offered.problems);
         }
+        // Who names toolsets means these alone.
+        if !brought.is_empty() && (toolsets.is_none() || sets.contains(&Toolset::Mcp)) {
+            let offered = self.brought(brought).await.offered().await;
+            tools.extend(offered.tools);
+            notes.extend(offered.problems);
+        }
         Ok(Equipped {
             tools,
             writable: config.timmy.writable,
             notes,
         })
+    }
+
+    /// The MCP servers that a session brings, which stay up for its next turn.
+    async fn brought(&self, wanted: BTreeMap<String, McpServer>) -> Arc<Servers> {
+        let mut kept = self.brought.lock().await;
+        let there = kept.iter().position(|(made_of, _)| *made_of == wanted);
+        let made = match there {
+            Some(there) => kept.remove(there),
+            None => {
+                let servers = Servers::new(&wanted, std::env::vars_os().collect());
+                (wanted, Arc::new(servers))
+            }
+        };
+        let servers = Arc::clone(&made.1);
+        kept.push(made);
+        let leaves = (kept.len() > BROUGHT_AT_MOST).then(|| kept.remove(0));
+        drop(kept);
+        if let Some((_, leaves)) = leaves {
+            leaves.end().await;
+        }
+        servers
     }
 
     /// The MCP servers of the configuration: others than before when it changed.
@@ -184,6 +225,29 @@ impl LocalEnv {
         }
         servers
     }
+}
+
+/// A session's server, as one of the configuration.
+fn as_configured(server: &Brought) -> Result<(String, McpServer), Rejected> {
+    let configured = match server {
+        Brought::Stdio {
+            command, args, env, ..
+        } => McpServer {
+            command: [command].into_iter().chain(args).cloned().collect(),
+            env: env.clone(),
+            ..McpServer::default()
+        },
+        Brought::Http { url, headers, .. } => McpServer {
+            url: Some(url.clone()),
+            headers: headers.clone(),
+            ..McpServer::default()
+        },
+        Brought::Sse { name, .. } => {
+            let error = format!("timmy takes no MCP servers of the type `sse`: `{name}`");
+            return Err(Rejected::new(Code::Unsupported, error));
+        }
+    };
+    Ok((server.name().to_owned(), configured))
 }
 
 fn thinking(name: &str) -> Result<Thinking, Rejected> {
@@ -228,18 +292,17 @@ impl AgentEnv for LocalEnv {
         Box::pin(self.models_now(selection))
     }
 
-    fn tools<'a>(
-        &'a self,
-        toolsets: Option<&'a [String]>,
-        _cwd: &'a Path,
-    ) -> Boxed<'a, Result<Equipped, Rejected>> {
-        Box::pin(self.tools_now(toolsets))
+    fn tools<'a>(&'a self, sent: &'a SendRequest) -> Boxed<'a, Result<Equipped, Rejected>> {
+        Box::pin(self.tools_now(sent.toolsets.as_deref(), &sent.mcp_servers))
     }
 
     fn leave(&self) -> Boxed<'_, ()> {
         Box::pin(async {
             let servers = self.servers.lock().await.take();
             if let Some((_, servers)) = servers {
+                servers.end().await;
+            }
+            for (_, servers) in std::mem::take(&mut *self.brought.lock().await) {
                 servers.end().await;
             }
         })

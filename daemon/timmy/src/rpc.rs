@@ -269,6 +269,7 @@ impl Service {
             "toolsets": true,
             "fallback_chain": true,
             "forks": true,
+            "mcp_servers": true,
             "system": true,
             "history": true,
             "models": true,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::request::{Earlier, Speaker};
+use agentd_protocol::request::{Earlier, McpServer, Speaker};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,12 +40,8 @@ pub(crate) trait AgentEnv: TurnEnv {
     /// Which models can be asked, the one first that a selection means.
     fn models<'a>(&'a self, selection: &'a ModelSelection) -> Boxed<'a, Result<Offered, Rejected>>;
 
-    /// The tools of these toolsets; those of the configuration when none are named.
-    fn tools<'a>(
-        &'a self,
-        toolsets: Option<&'a [String]>,
-        cwd: &'a Path,
-    ) -> Boxed<'a, Result<Equipped, Rejected>>;
+    /// The tools of its toolsets, and of MCP servers that its session brings; those of the configuration when none are named.
+    fn tools<'a>(&'a self, sent: &'a SendRequest) -> Boxed<'a, Result<Equipped, Rejected>>;
 
     /// Ends what was started for tools.
     fn leave(&self) -> Boxed<'_, ()>;
@@ -147,6 +143,8 @@ pub(crate) struct SendRequest {
     pub(crate) earlier: Vec<Earlier>,
     pub(crate) selection: ModelSelection,
     pub(crate) toolsets: Option<Vec<String>>,
+    /// MCP servers besides those of the configuration.
+    pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) cwd: PathBuf,
     pub(crate) job: Option<String>,
     /// All messages of the turn in the final line?
@@ -179,8 +177,7 @@ impl Agent {
         let started = Instant::now();
         let asked = async {
             let plan = self.env.plan(&sent.selection).await?;
-            let toolsets = sent.toolsets.as_deref();
-            let tools = self.env.tools(toolsets, &sent.cwd).await?;
+            let tools = self.env.tools(&sent).await?;
             Ok::<_, Refused>((plan, tools))
         };
         // Servers of tools may take long to start: an abort and the turn's own time count already.

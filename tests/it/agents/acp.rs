@@ -118,6 +118,8 @@ mod gemini {
             ("GOOGLE_GEMINI_BASE_URL", &model.base),
             // It would start itself again with other limits of memory.
             ("GEMINI_CLI_NO_RELAUNCH", "true"),
+            // It starts MCP servers only in a folder that its user trusts.
+            ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("NODE_COMPILE_CACHE", cache.to_str().unwrap()),
         ];
         table(&driven.program, &["--acp"], "gemini-2.5-flash", &env)

@@ -2,16 +2,31 @@
 //!
 //! Owns that each agent's model hears both, in whichever place, and the text after a new process, too.
 
+use agentd_core::mcp::McpServing;
 use serde_json::json;
 
 use super::{Driven, Scene, Turns, text};
 use crate::support::kill;
 use nix::sys::signal::Signal;
 
+/// An MCP server with a tool whose name says what was in its environment: some agents tell their model
+/// no more of a tool than that.
+const TIDES: &str = r#"
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9]*\).*/\1/p')
+    case $line in
+    *'"initialize"'*) said='"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
+    *'"tools/list"'*) said='"result":{"tools":[{"name":"tides_'$KEY'","description":"d","inputSchema":{"type":"object","properties":{}}}]}' ;;
+    *) said='"error":{"code":-32601,"message":"no"}' ;;
+    esac
+    [ -z "$id" ] || echo '{"jsonrpc":"2.0","id":'$id','$said'}'
+done
+"#;
+
 pub(super) fn is_told_how_a_session_begins(driven: &Driven) {
     let scene = Scene::of(driven, "");
     let label = &driven.label;
-    let begins = json!({
+    let mut begins = json!({
         "type": "send",
         "session": "main",
         "system": "You are a lighthouse.",
@@ -21,6 +36,24 @@ pub(super) fn is_told_how_a_session_begins(driven: &Driven) {
         ],
         "text": "[[deltas=1]]",
     });
+    let can = scene.kind.describe(&[]);
+    let mut told = vec![
+        "You are a lighthouse.",
+        "What colour is the sea?",
+        "It is petrol today.",
+    ];
+    let servers = json!([{
+        "type": "stdio", "name": "harbour", "command": "/bin/sh", "args": ["-c", TIDES],
+        "env": {"KEY": "low_water"},
+    }]);
+    if can.mcp == McpServing::Never {
+        let bring = json!({"prompt": "go", "mcp_servers": servers});
+        let refused = scene.daemon.ask(&bring.to_string()).remove(0);
+        assert_eq!(refused["code"], "unsupported", "{label}: {refused:#}");
+    } else {
+        begins["mcp_servers"] = servers;
+        told.push("tides_low_water");
+    }
     let lines = scene.daemon.ask(&begins.to_string());
     assert_eq!(
         text(driven, lines.last().unwrap()).trim_end(),
@@ -37,19 +70,14 @@ pub(super) fn is_told_how_a_session_begins(driven: &Driven) {
             .to_string()
     };
     let first = asked();
-    for told in [
-        "You are a lighthouse.",
-        "What colour is the sea?",
-        "It is petrol today.",
-    ] {
+    for told in &told {
         assert!(first.contains(told), "{label}: no {told:?} in {first}");
     }
     let note = lines.iter().find(|line| line["code"] == "in-prompt");
-    let can = scene.kind.describe(&[]);
     assert_eq!(note.is_none(), can.history, "{label}: {note:?}");
     scene.ask("two [[deltas=1]]");
     let later = asked();
-    for told in ["You are a lighthouse.", "It is petrol today."] {
+    for told in told.iter().filter(|told| !told.ends_with('?')) {
         assert!(later.contains(told), "{label}: no {told:?} in {later}");
     }
     let again = scene.daemon.ask(&begins.to_string()).remove(0);
@@ -62,10 +90,9 @@ pub(super) fn is_told_how_a_session_begins(driven: &Driven) {
         });
         scene.ask("three [[deltas=1]]");
         let restarted = asked();
-        assert!(
-            restarted.contains("You are a lighthouse."),
-            "{label}: {restarted}"
-        );
+        for told in told.iter().filter(|told| !told.contains(" is ")) {
+            assert!(restarted.contains(told), "{label}: {restarted}");
+        }
     }
     scene.was_understood(driven);
 }

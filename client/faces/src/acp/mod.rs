@@ -11,6 +11,7 @@ mod opening;
 mod options;
 mod prompt;
 mod question;
+mod servers;
 mod sessions;
 mod state;
 mod tool;
@@ -207,7 +208,7 @@ impl Acp {
             "agentCapabilities": {
                 "loadSession": true,
                 "promptCapabilities": {"image": true, "audio": false, "embeddedContext": true},
-                "mcpCapabilities": {"http": false, "sse": false},
+                "mcpCapabilities": {"http": true, "sse": false},
                 "sessionCapabilities": {
                     "list": {}, "resume": {}, "close": {}, "delete": {}, "fork": {}, "title": {},
                 },

@@ -8,6 +8,7 @@ use std::time::Instant;
 use agentd_client::wire::Received;
 use agentd_protocol::line::Line;
 use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::request::McpServer;
 use agentd_protocol::rows::{JobPhase, SessionPhase, TurnRow};
 use agentd_protocol::work::{Jobs, SessionFork, SessionHistory, SessionList, SessionNew};
 use agentd_protocol::{Code, Id, JobId};
@@ -41,7 +42,7 @@ impl Acp {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Failure> {
-        check_place(&new)?;
+        let mcp_servers = check_place(&new)?;
         let name = self.name();
         let chosen = new.meta.pointer("/agentd/agent").and_then(Value::as_str);
         let agent = chosen.map(str::to_owned).or_else(|| self.agent.clone());
@@ -49,6 +50,7 @@ impl Acp {
             cwd: new.cwd.clone(),
             opening: Some(Opening::new(id.clone(), How::New, now)),
             spent: Some(0.0),
+            mcp_servers: mcp_servers.clone(),
             ..Session::default()
         };
         self.sessions.insert(name.clone(), session);
@@ -56,6 +58,7 @@ impl Acp {
             session: Some(name.clone()),
             agent,
             cwd: Some(new.cwd),
+            mcp_servers,
             ..SessionNew::default()
         };
         self.ask("session.new", &wanted, What::Made(name), out);
@@ -71,7 +74,7 @@ impl Acp {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Failure> {
-        check_place(&open)?;
+        let mcp_servers = check_place(&open)?;
         let from = named(&open)?;
         let name = self.name();
         let session = Session {
@@ -79,6 +82,7 @@ impl Acp {
             // As the other one has it.
             begun: true,
             titled: true,
+            mcp_servers,
             ..Session::default()
         };
         self.sessions.insert(name.clone(), session);
@@ -100,7 +104,7 @@ impl Acp {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), Failure> {
-        check_place(&open)?;
+        let mcp_servers = check_place(&open)?;
         let name = named(&open)?;
         let session = self.sessions.entry(name.clone()).or_default();
         if session.opening.is_some() {
@@ -109,6 +113,7 @@ impl Acp {
             )));
         }
         session.opening = Some(Opening::new(id.clone(), how, now));
+        session.mcp_servers = mcp_servers.or(session.mcp_servers.take());
         self.look(&name, What::Looked(name.clone()), out);
         self.look_for_agents(out);
         Ok(())
@@ -481,20 +486,13 @@ fn named(open: &OpenSession) -> Result<String, Failure> {
     }
 }
 
-/// What a session can be opened with.
-fn check_place(open: &OpenSession) -> Result<(), Failure> {
+/// What a session can be opened with; returns the MCP servers that it brings, if it brings any.
+fn check_place(open: &OpenSession) -> Result<Option<Vec<McpServer>>, Failure> {
     check_directory("cwd", &open.cwd)?;
-    if let Some(server) = open.mcp_servers.iter().flatten().next() {
-        let name = server.get("name").and_then(Value::as_str).unwrap_or("?");
-        let name: String = name.chars().take(100).collect();
-        return Err(invalid(format!(
-            "`mcpServers` has `{name}`: agentd can't pass MCP servers to an agent yet; configure it in the agent itself, and send an empty list"
-        )));
-    }
     match open.additional_directories.iter().flatten().next() {
         Some(_) => Err(invalid(
             "`additionalDirectories` is not offered: expected none",
         )),
-        None => Ok(()),
+        None => super::servers::brought(open.mcp_servers.as_deref().unwrap_or_default()),
     }
 }

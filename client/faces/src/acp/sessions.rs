@@ -386,10 +386,13 @@ impl Acp {
         before: Option<String>,
         out: &mut Outbox,
     ) {
+        let known = self.sessions.get(&session);
+        let mcp_servers = known.and_then(|known| known.mcp_servers.clone());
         let wanted = SessionNew {
             session: Some(session.clone()),
             agent: Some(agent),
             cwd,
+            mcp_servers,
             ..SessionNew::default()
         };
         self.ask(

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use agentd_client::wire::Received;
 use agentd_protocol::models::ModelRow;
-use agentd_protocol::request::Send;
+use agentd_protocol::request::{McpServer, Send};
 use agentd_protocol::rows::TurnRow;
 use agentd_protocol::{Id, JobId};
 use serde_json::Value;
@@ -26,6 +26,8 @@ const AGENTS_PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Session {
     /// Its directory, as the daemon named it.
     pub(super) cwd: String,
+    /// MCP servers that the client brought for it; `None` leaves it those that it has.
+    pub(super) mcp_servers: Option<Vec<McpServer>>,
     /// Has it turns? Then its agent is the one it has.
     pub(super) begun: bool,
     pub(super) offer: Offer,

@@ -226,7 +226,7 @@ fn bad_sessions() -> Vec<(&'static str, Value, i64)> {
         ("session/new", json!({"cwd": "w", "mcpServers": []}), -32602),
         (
             "session/new",
-            json!({"cwd": "/w", "mcpServers": [{"name": "files", "command": "x", "args": [], "env": []}]}),
+            json!({"cwd": "/w", "mcpServers": [{"name": "files", "args": [], "env": []}]}),
             -32602,
         ),
         (

@@ -65,6 +65,10 @@ impl Acp {
         if let Some(known) = self.sessions.get(session) {
             send.agent.clone_from(&known.offer.agent);
             send.cwd_if_new = Some(known.cwd.clone());
+            send.mcp_servers.clone_from(&known.mcp_servers);
+            if known.mcp_servers.is_some() {
+                send.must.push("mcp_servers".to_owned());
+            }
         }
         let length = serde_json::to_string(&send).map_or(0, |line| line.len());
         if length + ENVELOPE > MAX_LINE_IN {

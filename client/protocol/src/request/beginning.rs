@@ -42,7 +42,12 @@ impl Send {
     pub fn bytes(&self) -> usize {
         let system = self.system.as_ref().map_or(0, String::len);
         let history = self.history.iter().map(|earlier| earlier.text.len());
-        self.text.len() + system + history.sum::<usize>()
+        let servers = self
+            .mcp_servers
+            .as_ref()
+            .and_then(|all| serde_json::to_string(all).ok());
+        let servers = servers.map_or(0, |text| text.len());
+        self.text.len() + system + history.sum::<usize>() + servers
     }
 }
 

@@ -9,6 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::beginning::check_system;
+use super::mcp_server::check_servers;
 use super::send_check::check_send;
 use super::work::{Compact, Dispatch, Dispatched, Export, Questions, SessionNew};
 use super::{
@@ -157,6 +158,7 @@ impl Read for SessionNew {
         check_path("cwd", new.cwd.as_deref())?;
         check_words(&[("agent", &new.agent)])?;
         check_system(new.system.as_deref())?;
+        check_servers(new.mcp_servers.as_deref().unwrap_or_default())?;
         Ok((new, Vec::new()))
     }
 }

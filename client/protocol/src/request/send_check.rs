@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::Send;
 use super::beginning::{check_history, check_system};
+use super::mcp_server::check_servers;
 use crate::check::{check_path, check_seconds, check_session, check_words, unix_ms};
 use crate::envelope::{Rejected, invalid};
 use crate::limits::{MAX_FALLBACKS, MAX_KEY, MAX_LABEL, MAX_LABELS};
@@ -44,6 +45,7 @@ pub(super) fn check_send(send: &Send) -> Result<(), Rejected> {
     check_chain(send.fallback_chain.as_deref().unwrap_or_default())?;
     check_system(send.system.as_deref())?;
     check_history(&send.history)?;
+    check_servers(send.mcp_servers.as_deref().unwrap_or_default())?;
     check_labels(&send.labels)?;
     crate::attachment::check(&send.attachments)?;
     if let Some(callback) = &send.callback {

@@ -267,3 +267,73 @@ fn answer_has_one_form_and_hides_its_text() {
         );
     }
 }
+
+#[test]
+fn request_that_brings_servers_is_checked() {
+    let bring = |servers: &str| decode(&format!(r#"{{"prompt":"a","mcp_servers":{servers}}}"#));
+    let stdio = |name: &str, more: &str| {
+        format!(r#"{{"type":"stdio","name":"{name}","command":"hush"{more}}}"#)
+    };
+    let http =
+        |more: &str| format!(r#"{{"type":"http","name":"a","url":"https://a.example"{more}}}"#);
+    let many: Vec<String> = (0..33).map(|n| stdio(&format!("s{n}"), "")).collect();
+    let long = "x".repeat(crate::limits::MAX_MCP_BYTES);
+    for (servers, says) in [
+        (format!("[{}]", many.join(",")), "33 entries"),
+        (format!("[{}]", stdio("a b", "")), "`name` must be"),
+        (format!("[{0},{0}]", stdio("a", "")), "called `a`, too"),
+        (
+            format!("[{}]", stdio("a", r#","env":{"A=B":"hush"}"#)),
+            "`env` has a name",
+        ),
+        (
+            format!("[{}]", stdio("a", r#","args":["\u0000"]"#)),
+            "a NUL",
+        ),
+        (
+            format!("[{}]", http(r#","headers":{"a b":"hush"}"#)),
+            "no header can have",
+        ),
+        (
+            format!("[{}]", http(r#","headers":{"a":"hush\n"}"#)),
+            "control character",
+        ),
+        (
+            r#"[{"type":"sse","name":"a","url":"file:///hush"}]"#.to_owned(),
+            "another scheme",
+        ),
+        (
+            r#"[{"name":"a","command":"x"}]"#.to_owned(),
+            "missing field `type`",
+        ),
+        (
+            format!("[{}]", stdio("a", r#","cwd":"/""#)),
+            "unknown field `cwd`",
+        ),
+        (
+            format!(r#"[{}]"#, stdio("a", &format!(r#","args":["{long}"]"#))),
+            "the limit is 65536",
+        ),
+    ] {
+        let refused = bring(&servers).unwrap_err();
+        assert!(refused.error.contains(says), "{refused}");
+        assert!(!refused.error.contains("hush"), "{refused}");
+    }
+    let all = |env: &str| {
+        let servers = format!(
+            "[{},{}]",
+            stdio("f", &format!(r#","env":{{"K":"{env}"}}"#)),
+            http("")
+        );
+        match bring(&servers).unwrap().request {
+            Request::Send(send) => send,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_ne!(hashed(&all("hush")), hashed(&all("other")));
+    let shown = format!("{:?}", all("hush"));
+    assert!(
+        shown.contains("McpServer(stdio, f)") && !shown.contains("hush"),
+        "{shown}"
+    );
+}

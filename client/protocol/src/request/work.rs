@@ -11,8 +11,8 @@ use crate::check::{check_limit, check_seconds, check_session, check_session_read
 use crate::envelope::{Checked, Ignored, Rejected, invalid};
 use crate::ids::JobId;
 use crate::limits::{MAX_DISPATCH, MAX_TEXT, MAX_TITLE};
-use crate::request::Send;
 pub use crate::request::copies::{Backup, Export};
+use crate::request::{McpServer, Send};
 pub use crate::rows::JobPhase;
 use crate::sums::By;
 
@@ -387,6 +387,8 @@ pub struct SessionNew {
     pub toolsets: Option<Vec<String>>,
     /// What the agent is told before the conversation.
     pub system: Option<String>,
+    /// What it has besides its own.
+    pub mcp_servers: Option<Vec<McpServer>>,
 }
 
 /// A session by its name: `session.close`, `session.resume`.

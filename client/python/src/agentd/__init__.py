@@ -12,7 +12,7 @@ from ._version import VERSION
 from .errors import AgentdError, OutcomeUnknownError, StillPendingError
 from .result import Cost, Result
 from .rows import Agent, HistoryTurn, Job, Model, ModelList, Question, SessionInfo, Usage
-from .types import Attachment, Earlier, Event, Options, Send
+from .types import Attachment, Earlier, Event, McpServer, Options, Send
 
 __version__ = VERSION
 
@@ -26,6 +26,7 @@ __all__ = [
     "Harness",
     "HistoryTurn",
     "Job",
+    "McpServer",
     "Model",
     "ModelList",
     "Options",

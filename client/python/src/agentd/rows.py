@@ -192,6 +192,10 @@ class Question(Row):
     """The tool call that leave is asked for."""
     data: dict[str, Any] | None = field(default=None, repr=False)
     """What that would do: ``command``, ``cwd``, ``diff``; ``None`` where the agent doesn't say."""
+    tool_kind: str | None = None
+    """What that call does, as ``edit`` or ``execute``; ``None`` where it isn't known."""
+    locations: list[dict[str, Any]] = field(default_factory=list)
+    """The files that it is about, each with ``path`` and maybe ``line``."""
     scopes: list[str] = field(default_factory=list)
     """Of an ``approval``: how far a yes can go, of ``once``, ``session`` and ``always``."""
     expires_at: datetime | None = None

@@ -37,6 +37,19 @@ class Earlier(TypedDict):
     text: str
 
 
+class McpServer(TypedDict, total=False):
+    """An MCP server: a program, by ``command``, ``args`` and ``env``; or an address, by ``url`` and
+    ``headers``. Each has a ``type`` and a ``name``."""
+
+    type: Literal["stdio", "http", "sse"]
+    name: str
+    command: str
+    args: list[str]
+    env: dict[str, str]
+    url: str
+    headers: dict[str, str]
+
+
 class Options(TypedDict, total=False):
     """Everything of a send but its prompt. What is absent, or ``None``, is the daemon's choice."""
 
@@ -70,6 +83,11 @@ class Options(TypedDict, total=False):
         list[Earlier] | None,
         'what was said before elsewhere, oldest first, as {"role": "user", "text": "hi"}; only '
         "with the turn that begins a session",
+    ]
+    mcp_servers: Annotated[
+        list[McpServer] | None,
+        "MCP servers that the agent has besides its own, from this turn of its session on; [] is "
+        "none; by default those that the session has",
     ]
     toolsets: Annotated[
         list[str] | None,

@@ -156,6 +156,7 @@ mod tests {
             model: None,
             thinking: None,
             system: None,
+            mcp_servers: crate::mcp::McpServers::default(),
             revision: 0,
         };
         Lane::Free(Arc::new(Need {

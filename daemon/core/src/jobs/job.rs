@@ -454,6 +454,7 @@ impl Job {
             begins: begins.map(Box::new),
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.clone(),
+            mcp_servers: session.mcp_servers.clone(),
         })
     }
 }

@@ -88,6 +88,7 @@ mod tests {
                 fallback_chain: false,
                 system: crate::agent::SystemText::AtStart,
                 history: false,
+                mcp: crate::mcp::McpServing::Never,
                 forks: false,
                 tells: crate::agent::Reports::TEXT,
                 attachments: crate::attached::AttachmentSupport::Nothing,

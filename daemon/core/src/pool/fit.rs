@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::agent::{Agent, SystemText};
 use crate::jobs::job::Job;
+use crate::mcp::{McpServers, McpServing};
 use crate::sessions::session::Session;
 use crate::store::Pins;
 
@@ -19,6 +20,8 @@ pub(crate) struct Fit {
     pub(crate) thinking: Option<String>,
     /// What its session's agent is told, where its process is started with that.
     pub(crate) system: Option<Arc<str>>,
+    /// MCP servers of its session, likewise.
+    pub(crate) mcp_servers: McpServers,
     /// Of its agent's configuration.
     pub(crate) revision: u64,
 }
@@ -47,6 +50,10 @@ impl Fit {
             thinking: thinking.filter(|_| !agent.describe.thinking_per_turn),
             system: (session.system.clone())
                 .filter(|_| agent.describe.system == SystemText::AtStart),
+            mcp_servers: match agent.describe.mcp {
+                McpServing::AtStart => session.mcp_servers.clone(),
+                McpServing::Never | McpServing::WithTurn => McpServers::default(),
+            },
             // The process that holds it may be older than the configuration.
             revision: session.revision.unwrap_or(agent.revision),
         }
@@ -66,6 +73,7 @@ impl Fit {
             model: pin(&agent.model, model),
             thinking: pin(&agent.thinking, thinking),
             system: None,
+            mcp_servers: McpServers::default(),
             revision: agent.revision,
         }
     }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::health::Health;
 use crate::ids::{Generation, WorkerId};
 use crate::limits::{LOOK_AGAIN, SPAWN_EVERY, SPAWNS_AT_ONCE};
+use crate::mcp::McpServers;
 use crate::pool::compacting::Compacting;
-use crate::pool::fit::Reach;
+use crate::pool::fit::{Fit, Reach};
 use crate::pool::slot::Slot;
 use crate::pool::spares::{MachineLook, Spares};
 
@@ -177,8 +178,15 @@ impl Pool {
     pub(crate) fn served(&mut self, worker: WorkerId) {
         if let Some(slot) = self.slots.get(&worker) {
             let spares = self.spares.entry(slot.agent.clone()).or_default();
-            // Cloned only when it changed: this is asked for each turn.
-            if spares.last.as_ref() != Some(&slot.fit) {
+            // Cloned only when it changed: this is asked for each turn. A session's own servers are
+            // started for that one alone.
+            if !slot.fit.mcp_servers.is_empty() {
+                let mcp_servers = McpServers::default();
+                spares.last = Some(Fit {
+                    mcp_servers,
+                    ..slot.fit.clone()
+                });
+            } else if spares.last.as_ref() != Some(&slot.fit) {
                 spares.last = Some(slot.fit.clone());
             }
         }

@@ -13,6 +13,7 @@ use crate::counters::Tally;
 use crate::effect::StopStage;
 use crate::ids::{Generation, SessionId, TurnId};
 use crate::limits::{LINGERING_SESSIONS, PROBE_AFTER};
+use crate::mcp::McpServing;
 use crate::pool::fit::{Fit, Reach};
 
 /// One process slot.
@@ -51,6 +52,8 @@ pub(crate) struct Slot {
     pub(crate) system: SystemText,
     /// It takes a conversation that was held elsewhere.
     pub(crate) history: bool,
+    /// It takes MCP servers of its sessions.
+    pub(crate) mcp: bool,
     /// It opens copies of sessions.
     pub(crate) forks: bool,
     /// The models that it offers, where it lists them.
@@ -341,6 +344,7 @@ impl Slot {
             fallback_chain: agent.describe.fallback_chain,
             system: agent.describe.system,
             history: agent.describe.history,
+            mcp: agent.describe.mcp != McpServing::Never,
             forks: agent.describe.forks,
             models: None,
             steers: agent.describe.steers,

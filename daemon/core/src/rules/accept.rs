@@ -23,6 +23,7 @@ use crate::peers::conn::{Follow, FollowState};
 use crate::rules::budget;
 use crate::rules::fanout::Happened;
 use crate::rules::pins::{from_now_on, in_force};
+use crate::rules::servers::brought;
 use crate::rules::session_news::{changed, of_model};
 use crate::sessions::session::Repinning;
 use crate::state::State;
@@ -110,9 +111,8 @@ impl State {
             // Of the process that is looked for before this one is stored, too.
             session.system.clone_from(&system);
         }
-        let wait = send
-            .expires
-            .map_or(placing.expires, Duration::from_secs_f64);
+        let reserves = brought(session, &mut send);
+        let wait = (send.expires).map_or(placing.expires, Duration::from_secs_f64);
         let start = send
             .start_at
             .as_deref()
@@ -135,6 +135,7 @@ impl State {
             real_cwd: session.real_cwd.as_deref().map(str::to_owned),
             toolsets: session.toolsets.as_ref().map(json::text),
             system,
+            reserves,
             request: json::text(&send),
             contents: placing.contents.clone(),
             key: send.idempotency_key.clone(),

@@ -12,6 +12,7 @@ use crate::attached::AttachmentSupport;
 use crate::ids::SessionId;
 use crate::pins;
 use crate::rules::pins::offered;
+use crate::rules::servers::servers_fit;
 use crate::state::State;
 use crate::store::Pins;
 
@@ -155,6 +156,8 @@ impl State {
             let error = format!("`fallback_chain` was given, but the agent `{name}` takes none");
             return Err(Rejected::new(Code::Unsupported, error));
         }
+        let of_session = session.and_then(|session| self.sessions.get(&session));
+        servers_fit(agent, of_session, send)?;
         if let Some(error) = self
             .takes(name, agent.describe.attachments)
             .refuses(name, &send.attachments)

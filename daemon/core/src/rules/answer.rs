@@ -14,7 +14,7 @@ use crate::jobs::said::Out;
 use crate::outbox::awaiting::{Answered, Awaiting};
 use crate::peers::lookup::Asked;
 use crate::peers::questions::Closed;
-use crate::rules::questions::{about, closed_line};
+use crate::rules::questions::{about, closed_line, tool_of};
 use crate::state::State;
 use crate::store::{Query, Write};
 use crate::worker::{Asking, QuestionKind, Reply};
@@ -53,7 +53,8 @@ impl State {
 
     fn question_row(&self, question: QuestionId) -> Option<QuestionRow> {
         let open = self.peers.questions().get(question)?;
-        let session = self.sessions.get(&self.jobs.get(&open.turn)?.session)?;
+        let job = self.jobs.get(&open.turn)?;
+        let session = self.sessions.get(&job.session)?;
         Some(QuestionRow {
             question_id: question.to_string(),
             job: question.job,
@@ -62,7 +63,7 @@ impl State {
             title: open.asking.title.clone(),
             detail: open.asking.detail.clone(),
             options: open.asking.options.clone(),
-            about: about(&open.asking),
+            about: about(&open.asking, tool_of(job, &open.asking)),
             expires_at: open.expires_at.clone(),
         })
     }
@@ -236,7 +237,7 @@ fn yes(asking: &Asking, scope: Scope) -> Option<Reply> {
 }
 
 fn scopes(asking: &Asking) -> String {
-    let scopes = about(asking).scopes;
+    let scopes = about(asking, None).scopes;
     let scopes: Vec<String> = scopes.iter().map(|scope| format!("`{scope}`")).collect();
     format!("`scope`, one of {}", scopes.join(", "))
 }

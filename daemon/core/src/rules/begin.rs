@@ -359,6 +359,8 @@ impl State {
             "`toolsets` was given, but the agent can't restrict its tools"
         } else if given.fallback_chain.is_some() && !slot.fallback_chain {
             "`fallback_chain` was given, but the agent takes none"
+        } else if !session.mcp_servers.is_empty() && !slot.mcp {
+            "`mcp_servers` was given, but the agent takes none"
         } else if session.is_copied() && !slot.forks {
             "the session is a copy of another one, and the agent can't open it"
         } else {

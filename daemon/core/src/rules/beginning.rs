@@ -91,9 +91,17 @@ fn in_prompt(system: Option<&str>, history: &[Earlier], prompt: &str) -> String 
 impl State {
     /// What a send said that wasn't accepted is no beginning of its session.
     pub(crate) fn never_begun(&mut self, job: &Job) {
-        let began = job.accept.as_ref().is_some_and(|new| new.system.is_some());
-        if began && let Some(session) = found!(self.sessions.get_mut(job.session)) {
-            session.system = None;
+        let Some(new) = &job.accept else { return };
+        if new.system.is_none() && new.reserves.is_none() {
+            return;
+        }
+        if let Some(session) = found!(self.sessions.get_mut(job.session)) {
+            if new.system.is_some() {
+                session.system = None;
+            }
+            if let Some(reserves) = &new.reserves {
+                session.mcp_servers.clone_from(&reserves.from);
+            }
         }
     }
 }

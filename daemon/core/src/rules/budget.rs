@@ -24,7 +24,11 @@ pub(crate) fn until_stored(new: &NewJob) -> usize {
     let key = new.key.as_ref().map_or(0, String::len);
     let labels = new.labels.as_ref().map_or(0, String::len);
     let system = new.system.as_ref().map_or(0, |system| system.len());
-    size_of::<NewJob>() + system + new.request.len() + new.hashed.len() + key + labels
+    let servers = new
+        .reserves
+        .as_ref()
+        .map_or(0, |servers| servers.to.bytes());
+    size_of::<NewJob>() + system + servers + new.request.len() + new.hashed.len() + key + labels
 }
 
 impl State {

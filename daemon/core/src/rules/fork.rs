@@ -101,6 +101,7 @@ impl State {
             real_cwd: known.real_cwd.as_deref().map(str::to_owned),
             toolsets: known.toolsets.as_ref().map(json::text),
             system: known.system.as_deref().map(str::to_owned),
+            mcp_servers: known.mcp_servers.clone(),
             fork: Some(Box::new(Fork {
                 from: name.clone(),
                 native: native.to_owned(),

@@ -43,6 +43,7 @@ mod restart;
 mod room;
 mod schedule;
 mod send;
+mod servers;
 mod session_news;
 mod sessions;
 mod slices;

@@ -107,7 +107,10 @@ pub(crate) fn asked(fit: &Fit, usual: &Fit) -> Option<String> {
     };
     let tools = fit.toolsets.as_ref().map(|tools| tools.join(","));
     let tools = tools.map(|tools| format!("`toolsets` `{tools}`"));
-    let asked: Vec<String> = pins.into_iter().filter_map(pin).chain(tools).collect();
+    let servers = fit.mcp_servers.named().map(|names| names.join(","));
+    let servers = servers.map(|names| format!("`mcp_servers` `{names}`"));
+    let asked = pins.into_iter().filter_map(pin).chain(tools).chain(servers);
+    let asked: Vec<String> = asked.collect();
     (!asked.is_empty()).then(|| asked.join(", "))
 }
 

@@ -497,6 +497,7 @@ impl State {
             thinking: slot.fit.thinking.clone(),
             toolsets: slot.fit.toolsets.clone(),
             system: slot.fit.system.clone(),
+            mcp_servers: slot.fit.mcp_servers.clone(),
             session: session.and_then(|session| session.name.clone()),
             resume,
             forks,

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use agentd_protocol::line::{Line, QuestionAbout, ToolKind, ToolTrace};
+use agentd_protocol::line::{Line, QuestionAbout, ToolKind, ToolLocation, ToolTrace};
 use agentd_protocol::request::OnQuestion;
 use agentd_protocol::serde_json::{self, Value};
 use agentd_protocol::work::{Scope, Silence};
 
 use crate::effect::Effect;
 use crate::ids::{Process, QuestionId, TurnId, WorkerId};
-use crate::jobs::job::Phase;
+use crate::jobs::job::{Job, Phase};
 use crate::limits::{
     DEFAULT_TIMEOUT, NAME_BYTES, QUESTION_DETAIL, QUESTION_OPTIONS, QUESTION_TITLE, QUESTION_WAITS,
     QUESTIONS_PER_SESSION,
@@ -60,6 +60,7 @@ impl State {
             job: number,
             number: job.said.questions,
         };
+        let tool = tool_of(job, &asking);
         let bytes = asking.bytes();
         let whole = shorten(&mut asking);
         let waits = self.question_waits(turn).and(whole);
@@ -73,7 +74,7 @@ impl State {
             title: asking.title.clone(),
             detail: asking.detail.clone(),
             options: asking.options.clone(),
-            about: Box::new(about(&asking)),
+            about: Box::new(about(&asking, tool)),
             expires_at: waits.is_ok().then(|| expires_at.clone()),
         };
         // It is told although nobody may answer: whoever reads the turn sees what was denied, and
@@ -319,13 +320,24 @@ const fn silence(kind: QuestionKind, why: Silence) -> Reply {
     }
 }
 
+/// What the call does that leave is asked for, and to which files, if it has begun.
+pub(crate) fn tool_of(job: &Job, asking: &Asking) -> Option<(ToolKind, Vec<ToolLocation>)> {
+    let call = asking.about.call.as_deref()?;
+    let mut tools = job.said.tools.iter().rev();
+    let (trace, _) = tools.find(|(trace, _)| trace.tool_call_id == call)?;
+    Some((trace.kind, trace.locations.clone()))
+}
+
 /// What a program may want to know of it besides its words.
-pub(crate) fn about(asking: &Asking) -> QuestionAbout {
+pub(crate) fn about(asking: &Asking, tool: Option<(ToolKind, Vec<ToolLocation>)>) -> QuestionAbout {
     let About {
         call,
         data,
         lasting,
     } = &asking.about;
+    let (tool_kind, locations) = tool
+        .map(|(kind, files)| (Some(kind), files))
+        .unwrap_or_default();
     let data = data.as_deref().map(serde_json::from_str::<Value>);
     let scopes = match asking.kind {
         QuestionKind::Approval => {
@@ -339,6 +351,8 @@ pub(crate) fn about(asking: &Asking) -> QuestionAbout {
         tool_call_id: call.clone(),
         // An adapter made it.
         data: data.and_then(Result::ok).filter(Value::is_object),
+        tool_kind,
+        locations,
         scopes,
     }
 }

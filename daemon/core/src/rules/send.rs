@@ -123,6 +123,7 @@ impl State {
         }
         directory::is_there("cwd", send.cwd.as_ref(), facts)?;
         self.may_call_back(send.callback.as_ref(), facts)?;
+        self.may_bring_servers(send, facts)?;
         if self.is_for_later(send) {
             if self.jobs.scheduled() >= SCHEDULED_IN_ALL {
                 return Err(full(format!(
@@ -317,6 +318,7 @@ impl State {
             fits(session, send, facts)?;
             may_begin(session, send)?;
             self.remembers(session, send)?;
+            self.may_change_servers(session, send)?;
             self.usable(&session.agent.clone(), known, send)?;
             self.session_takes(known, send)?;
             return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));

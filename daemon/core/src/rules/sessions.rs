@@ -14,6 +14,7 @@ use crate::event::RequestContext;
 use crate::ids::{ConnId, SessionId};
 use crate::jobs::job::Phase;
 use crate::json;
+use crate::mcp::McpServers;
 use crate::outbox::awaiting::{Awaiting, Changed};
 use crate::outbox::timers::Timer;
 use crate::rare::Rare;
@@ -101,8 +102,10 @@ impl State {
         };
         let like = Send {
             toolsets: new.toolsets.clone(),
+            mcp_servers: new.mcp_servers.clone(),
             ..Send::default()
         };
+        self.may_bring_servers(&like, facts)?;
         self.usable(&agent, None, &like)?;
         let cwd = new.cwd.as_ref().unwrap_or(&self.settings.home).clone();
         Ok(NewSession {
@@ -112,6 +115,7 @@ impl State {
             cwd,
             toolsets: new.toolsets.as_ref().map(json::text),
             system: new.system.clone(),
+            mcp_servers: McpServers::of(new.mcp_servers.as_deref().unwrap_or_default()),
             fork: None,
             at: self.now.wall_ms,
         })

@@ -152,6 +152,7 @@ impl State {
                 slot.system = SystemText::InPrompt;
             }
             slot.history = traits.history.unwrap_or(slot.history);
+            slot.mcp = traits.mcp.unwrap_or(slot.mcp);
             slot.forks = traits.forks.unwrap_or(slot.forks);
             slot.models = traits.models;
             let most = traits.concurrent_sends;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::health::Health;
 use crate::ids::{TurnId, WorkerId};
+use crate::mcp::McpServers;
 use crate::rare::{Rare, Usual};
 use crate::store::{Pins, SessionRow};
 
@@ -26,10 +27,12 @@ pub(crate) struct Session {
     pub(crate) last: Rare<Pins>,
     /// What its agent is told before the conversation.
     pub(crate) system: Option<Arc<str>>,
+    /// What that has besides its own.
+    pub(crate) mcp_servers: McpServers,
     /// The agent's own id of it.
     pub(crate) native: Option<String>,
     /// The agent's own id of the session that it begins as a copy of, until it has one of its own.
-    pub(crate) forks: Option<Box<str>>,
+    pub(crate) forks: Option<Arc<String>>,
     /// Turns that ran.
     pub(crate) turns: u64,
     /// Waiting turns, pending ones included, oldest first.
@@ -108,6 +111,7 @@ impl Session {
             repinning: None,
             last: Rare::default(),
             system: None,
+            mcp_servers: McpServers::default(),
             native: None,
             forks: None,
             turns: 0,
@@ -132,6 +136,7 @@ impl Session {
         Self {
             named: row.named,
             system: row.system.map(Into::into),
+            mcp_servers: row.mcp_servers,
             native: row.native,
             forks: row.forks.map(Into::into),
             pins: row.pins.into(),
@@ -155,7 +160,8 @@ impl Session {
 
     /// By which id its agent reopens it: its own, or that of the one that it begins as a copy of.
     pub(crate) fn reopened_by(&self) -> Option<&str> {
-        self.native.as_deref().or(self.forks.as_deref())
+        let forks = self.forks.as_deref().map(String::as_str);
+        self.native.as_deref().or(forks)
     }
 
     /// Is what its agent reopens another session, of which it gets a copy?

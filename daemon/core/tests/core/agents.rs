@@ -7,6 +7,7 @@ use agentd_core::agent::{
     Warm,
 };
 use agentd_core::attached::AttachmentSupport;
+use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::{Served, Settings, Socket};
 
@@ -33,6 +34,11 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
             _ => SystemText::InPrompt,
         },
         history: resume == Resume::InTurn,
+        mcp: match (sessions, resume) {
+            (Sessions::One, _) => McpServing::AtStart,
+            (_, Resume::InTurn) => McpServing::WithTurn,
+            _ => McpServing::Never,
+        },
         forks: matches!(resume, Resume::Native | Resume::InTurn),
         steers: sessions != Sessions::PerTurn,
         lists_models: sessions != Sessions::PerTurn,

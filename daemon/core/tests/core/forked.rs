@@ -1,7 +1,8 @@
 //! Sessions that begin as copies of others, and their titles.
 
 use agentd_core::ids::ConnId;
-use agentd_core::store::{NewSession, Pins, SessionRow};
+use agentd_core::mcp::McpServers;
+use agentd_core::store::{NewJob, NewSession, Pins, SessionRow};
 use agentd_core::worker::{Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::serde_json::json;
@@ -23,12 +24,34 @@ pub fn row_of(name: &str, new: NewSession) -> SessionRow {
         real_cwd: new.real_cwd,
         toolsets: new.toolsets,
         system: new.system,
+        mcp_servers: new.mcp_servers,
         named: true,
         native: None,
         forks: fork.map(|fork| fork.native.clone()),
         turns: fork.map_or(0, |fork| fork.turns),
         pins: fork.map_or_else(Pins::default, |fork| fork.pins.clone()),
         lost: false,
+    }
+}
+
+/// The same of one that begins with a job.
+pub fn row_of_job(name: &str, new: &NewJob) -> SessionRow {
+    SessionRow {
+        named: new.session.is_some(),
+        ..row_of(
+            name,
+            NewSession {
+                name: None,
+                agent: new.agent.clone(),
+                cwd: new.cwd.clone(),
+                real_cwd: new.real_cwd.clone(),
+                toolsets: new.toolsets.clone(),
+                system: None,
+                mcp_servers: McpServers::default(),
+                fork: None,
+                at: 0,
+            },
+        )
     }
 }
 

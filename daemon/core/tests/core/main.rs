@@ -41,6 +41,7 @@ mod rename;
 mod replay;
 mod scenarios;
 mod scopes;
+mod servers;
 mod session_news;
 mod shares;
 mod spare;

@@ -33,6 +33,7 @@ impl World {
             resume: spawn.resume.clone(),
             forks: spawn.forks,
             system: spawn.system.as_deref().map(str::to_owned),
+            mcp_servers: spawn.mcp_servers.named(),
             ..Process::default()
         };
         if let Some(prompt) = spawn.prompt {

@@ -30,6 +30,7 @@ fn session(name: &str) -> SessionRow {
         real_cwd: None,
         toolsets: None,
         system: None,
+        mcp_servers: agentd_core::mcp::McpServers::default(),
         named: true,
         native: None,
         forks: None,

@@ -75,6 +75,7 @@ pub fn stored(world: &mut World, name: &str) {
         real_cwd: None,
         toolsets: None,
         system: None,
+        mcp_servers: agentd_core::mcp::McpServers::default(),
         named: true,
         native: Some("file".to_owned()),
         forks: None,

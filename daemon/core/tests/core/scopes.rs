@@ -1,7 +1,8 @@
 //! What a question is about, and how far a yes to it goes.
 
-use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{About, Asking, Lasting, QuestionKind, Reply, ToolAbout, WorkerEvent};
 use agentd_protocol::Code;
+use agentd_protocol::line::{ToolKind, ToolLocation};
 use agentd_protocol::serde_json::json;
 
 use crate::questions::asking;
@@ -48,6 +49,48 @@ fn question_says_what_it_is_about() {
         assert_eq!(line["tool_call_id"], "c1", "{line:#}");
         assert_eq!(line["data"], json!({"command": "ls"}));
         assert_eq!(line["scopes"], json!(["once", "always"]));
+    }
+}
+
+#[test]
+fn question_says_what_its_call_is_about() {
+    let mut world = asked(About::default());
+    let process = only(&world);
+    let turn = world.processes[&process].turns[0];
+    let path = "/w/plan.md".to_owned();
+    let begun = WorkerEvent::ToolStarted {
+        turn,
+        call: "c1".to_owned(),
+        name: "write".to_owned(),
+        input: "{}".to_owned(),
+        read_only: false,
+        about: ToolAbout {
+            kind: ToolKind::Edit,
+            locations: vec![ToolLocation { path, line: None }],
+            diff: Vec::new(),
+        },
+    };
+    world.worker(process, begun);
+    let asking = Asking {
+        question: "second".to_owned(),
+        about: about(&[]),
+        ..asking(QuestionKind::Approval)
+    };
+    let turn = Some(turn);
+    world.worker(process, WorkerEvent::Asked { turn, asking });
+    let conn = *world.clients.keys().next().unwrap();
+    world.request(conn, 2, r#"{"type":"questions"}"#);
+    let lines = &world.clients[&conn].lines;
+    let told = lines.iter().filter(|line| line["type"] == "question");
+    let listed = lines.last().unwrap()["questions"].as_array().unwrap();
+    for (first, second) in [
+        (told.clone().next().unwrap(), told.clone().nth(1).unwrap()),
+        (&listed[0], &listed[1]),
+    ] {
+        // Of one without a call nothing is known.
+        assert!(first.get("tool_kind").is_none() && first.get("locations").is_none());
+        assert_eq!(second["tool_kind"], "edit", "{second:#}");
+        assert_eq!(second["locations"], json!([{"path": "/w/plan.md"}]));
     }
 }
 

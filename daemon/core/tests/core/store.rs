@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentd_core::store::{
-    Due, JobRow, JobState, Keyed, LeftJob, Loaded, LogLine, MessageText, Pins, Position, Query,
-    SessionRow, SoFar, Stored, TextKind, TextPiece, Write, Written,
+    Due, JobRow, JobState, Keyed, LeftJob, Loaded, LogLine, MessageText, Position, Query, SoFar,
+    Stored, TextKind, TextPiece, Write, Written,
 };
 use agentd_core::{Event, Terms};
 use agentd_protocol::line::{Accepted, Line};
@@ -127,22 +127,12 @@ impl World {
                     let row = self
                         .sessions
                         .entry(session.clone())
-                        .or_insert_with(|| SessionRow {
-                            name: session.clone(),
-                            agent: new.agent.clone(),
-                            cwd: new.cwd.clone(),
-                            real_cwd: new.real_cwd.clone(),
-                            toolsets: new.toolsets.clone(),
-                            system: None,
-                            named: new.session.is_some(),
-                            native: None,
-                            forks: None,
-                            turns: 0,
-                            pins: Pins::default(),
-                            lost: false,
-                        });
+                        .or_insert_with(|| crate::forked::row_of_job(&session, &new));
                     if let Some(system) = &new.system {
                         row.system = Some(system.to_string());
+                    }
+                    if let Some(servers) = &new.reserves {
+                        row.mcp_servers = servers.to.clone();
                     }
                     if let Some(pins) = new.repins.as_deref() {
                         row.pins = pins.clone();

@@ -27,9 +27,9 @@ use agentd_protocol::{Body, Envelope, Id, JobId, Request};
 pub struct Process {
     pub agent: String,
     pub cwd: String,
-    /// The agent's own id of the session that it was started for.
     pub resume: Option<String>,
     pub system: Option<String>,
+    pub mcp_servers: Option<Vec<String>>,
     pub forks: bool,
     pub given: Vec<Prompt>,
     pub ready: bool,

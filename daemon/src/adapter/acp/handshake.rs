@@ -7,11 +7,13 @@ use agentd_core::attached::AttachmentSupport;
 use agentd_core::worker::{Failure, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
+use agentd_protocol::request::McpServer;
 use serde_json::json;
 
 use super::failure::is_gone;
 use super::{Acp, wire};
 use crate::adapter::driver::Out;
+use crate::adapter::mcp::untaken;
 use crate::adapter::object::Object;
 
 /// An extension that no agent has: by JSON-RPC's rules it must refuse, and so shows that it is there.
@@ -151,10 +153,19 @@ impl Acp {
             (true, false) => AttachmentSupport::Images,
             (true, true) => AttachmentSupport::Texts,
         };
+        let transports = can.as_ref().and_then(|can| can.object("mcpCapabilities"));
+        let takes = |server: &McpServer| match server {
+            // Every agent has to.
+            McpServer::Stdio { .. } => true,
+            other => (transports.as_ref()).is_some_and(|known| known.is_true(other.transport())),
+        };
+        if let Some(failure) = untaken(self.shown(), &self.mcp_servers.list(), takes) {
+            return self.broken(failure, out);
+        }
         self.loads = can.is_some_and(|can| can.is_true("loadSession"));
         match self.resume.clone() {
             Some(session) if self.loads => {
-                let params = wire::load_session(&session, &self.cwd);
+                let params = wire::load_session(&session, &self.cwd, &self.mcp_servers.list());
                 self.step = Step::Load(self.request("session/load", &params, out));
             }
             Some(_) => self.lost("it reopens no sessions", out),
@@ -163,7 +174,7 @@ impl Acp {
     }
 
     fn create(&mut self, out: &mut Out<'_>) {
-        let params = wire::new_session(&self.cwd);
+        let params = wire::new_session(&self.cwd, &self.mcp_servers.list());
         self.step = Step::Create(self.request("session/new", &params, out));
     }
 

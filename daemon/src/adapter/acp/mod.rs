@@ -22,6 +22,7 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::mcp::{McpServers, McpServing};
 use agentd_core::store::Pins;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Failure, ModelList, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
@@ -55,6 +56,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::InPrompt,
         history: false,
+        mcp: McpServing::AtStart,
         forks: false,
         steers: false,
         lists_models: true,
@@ -111,6 +113,8 @@ struct PendingSetting {
 pub struct Acp {
     driver: Driver<Self>,
     cwd: String,
+    /// MCP servers besides the agent's own.
+    mcp_servers: McpServers,
     /// A session to reopen.
     resume: Option<String>,
     /// Number of the last request.
@@ -159,6 +163,7 @@ impl Acp {
     pub fn new(spawn: &Spawn) -> Self {
         Self {
             cwd: spawn.cwd.clone(),
+            mcp_servers: spawn.mcp_servers.clone(),
             resume: spawn.resume.clone(),
             ..Self::default()
         }

@@ -25,8 +25,11 @@ fn what_is_written_is_what_the_schema_reads() {
     assert_eq!(opened.protocol_version, theirs::ProtocolVersion::V1);
     let can = opened.client_capabilities;
     assert!(!can.fs.read_text_file && !can.fs.write_text_file && !can.terminal);
-    same::<theirs::NewSessionRequest>(&wire::new_session("/w"));
-    same::<theirs::LoadSessionRequest>(&wire::load_session("s", "/w"));
+    let servers = crate::adapter::testing::servers().list();
+    for servers in [&servers[..], &[]] {
+        same::<theirs::NewSessionRequest>(&wire::new_session("/w", servers));
+        same::<theirs::LoadSessionRequest>(&wire::load_session("s", "/w", servers));
+    }
     same::<theirs::PromptRequest>(&wire::prompt("s", "hi\n\u{0}", &[]));
     same::<theirs::PromptRequest>(&wire::prompt("s", "look", &attached()));
     same::<theirs::CancelNotification>(&wire::cancel("s"));

@@ -1,8 +1,9 @@
 //! From the handshake to a turn's outcome, without an agent.
 
-use super::replay::{Replay, pinned};
+use super::replay::{Replay, pinned, spawn};
 use super::*;
-use crate::adapter::testing::prompt;
+use crate::adapter::testing::{prompt, servers, servers_of_today};
+use agentd_core::worker::WorkerCommand;
 
 #[test]
 fn handshake_offers_nothing_and_opens_one_session() {
@@ -88,6 +89,46 @@ fn session_that_is_gone_is_noted_before_another() {
             ]
         ));
         assert_eq!(replay.written().last(), Some(&"session/new"));
+    }
+}
+
+#[test]
+fn session_is_opened_with_servers_the_agent_takes() {
+    for resume in [None, Some("s1")] {
+        let begun = |mcp_servers, can: Value| {
+            let mut replay = Replay::new(Acp::new(&Spawn {
+                mcp_servers,
+                ..spawn(resume)
+            }));
+            replay.tell(&WorkerCommand::Probe);
+            replay.answer(&json!({"protocolVersion": 1, "agentCapabilities": can}));
+            replay
+        };
+        let http = json!({"loadSession": true, "mcpCapabilities": {"http": true, "sse": false}});
+        let replay = begun(servers_of_today(), http.clone());
+        assert_eq!(
+            replay.wrote.last().unwrap()["params"]["mcpServers"],
+            json!([
+                {"name": "files", "command": "mcp", "args": ["-v"], "env": [{"name": "KEY", "value": "hush"}]},
+                {
+                    "type": "http", "name": "web", "url": "https://a.example/mcp",
+                    "headers": [{"name": "Authorization", "value": "hush"}],
+                },
+            ])
+        );
+        for (given, can, lacks) in [
+            (servers(), http, "`sse`: `old`"),
+            (servers_of_today(), json!({}), "`http`: `web`"),
+        ] {
+            let mut replay = begun(given, can);
+            replay.tell(&prompt(1, "x"));
+            let Some(WorkerEvent::Ended { outcome, .. }) = replay.events.last() else {
+                panic!("{:?}", replay.events);
+            };
+            let refused = outcome.result.clone().unwrap_err();
+            assert_eq!(refused.code, Code::Unsupported);
+            assert!(refused.error.contains(lacks), "{refused:?}");
+        }
     }
 }
 

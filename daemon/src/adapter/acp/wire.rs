@@ -5,10 +5,12 @@
 
 use agentd_core::attached::Attached;
 use agentd_protocol::attachment::is_image;
+use agentd_protocol::request::McpServer;
 use serde_json::{Value, json};
 
 use crate::adapter::attached::{base64, name, text};
 use crate::adapter::driver::Out;
+use crate::adapter::mcp::listed;
 
 /// Not a request that is served here.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
@@ -53,13 +55,13 @@ pub(super) fn initialize() -> Value {
     })
 }
 
-pub(super) fn new_session(cwd: &str) -> Value {
+pub(super) fn new_session(cwd: &str, servers: &[McpServer]) -> Value {
     // The schema wants the list, also an empty one.
-    json!({"cwd": cwd, "mcpServers": []})
+    json!({"cwd": cwd, "mcpServers": listed(servers)})
 }
 
-pub(super) fn load_session(session: &str, cwd: &str) -> Value {
-    json!({"sessionId": session, "cwd": cwd, "mcpServers": []})
+pub(super) fn load_session(session: &str, cwd: &str, servers: &[McpServer]) -> Value {
+    json!({"sessionId": session, "cwd": cwd, "mcpServers": listed(servers)})
 }
 
 pub(super) fn prompt(session: &str, text: &str, attached: &[Attached]) -> Value {

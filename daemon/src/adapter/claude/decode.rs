@@ -3,7 +3,7 @@
 //! Owns what each line means and which turn it is of. A run may begin that nobody asked for; its
 //! lines are nobody's.
 
-use agentd_core::worker::{Failure, Outcome, Traits, WorkerEvent};
+use agentd_core::worker::{Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::Level;
 
@@ -125,7 +125,9 @@ impl Claude {
                 self.is_flat = !has_key && account.string("subscriptionType").is_some();
             }
             // An error is an answer, too: it is there.
-            out.push(WorkerEvent::Ready(Traits::default()));
+            self.bring_servers(out);
+        } else if self.servers.are_named(id.as_deref()) {
+            self.servers_taken(&response, out);
         } else if failed {
             out.log(bytes);
         }

@@ -11,6 +11,7 @@ mod decode;
 mod models;
 mod news;
 mod questions;
+mod servers;
 mod steer;
 mod switch;
 mod turn;
@@ -22,6 +23,7 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::mcp::McpServing;
 use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
 use agentd_core::worker::{Exit, Failure, Outcome, Prompt, QuestionKind, Reply};
@@ -33,6 +35,7 @@ use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::shows;
 use super::{Launch, TOO_LONG, ended};
 use questions::PermissionRequests;
+use servers::Servers;
 use steer::Compaction;
 use switch::Switch;
 use turn::Turn;
@@ -107,6 +110,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::AtStart,
         history: false,
+        mcp: McpServing::AtStart,
         forks: true,
         steers: true,
         lists_models: true,
@@ -208,6 +212,7 @@ pub struct Claude {
     tells: bool,
     questions: PermissionRequests,
     switch: Switch,
+    servers: Servers,
     /// US dollars since the process started.
     spent: f64,
     /// Does a flat plan pay for it?
@@ -229,6 +234,7 @@ impl Claude {
             tells: false,
             questions: PermissionRequests::default(),
             switch: Switch::new(spawn),
+            servers: Servers::new(spawn),
             spent: 0.0,
             is_flat: false,
         }
@@ -320,6 +326,9 @@ impl Wire for Claude {
     }
 
     fn begin(&mut self, prompt: &Prompt, out: &mut Out<'_>) -> Begin<Turn> {
+        if let Servers::Refused(failure) = &self.servers {
+            return Begin::Failed(failure.clone());
+        }
         let id = self.say_content(&content::of(prompt), out);
         Begin::Begun(Turn::new(prompt.turn, id))
     }

@@ -7,7 +7,7 @@ use agentd_protocol::line::{CostStatus, Level};
 use super::replay::{CANCEL, Replay, steer};
 use super::*;
 use crate::adapter::Adapter as _;
-use crate::adapter::testing::{Record, answer, compact, prompt, spawn};
+use crate::adapter::testing::{Record, answer, compact, prompt, servers, spawn};
 
 /// Did the agent say this?
 fn is(kind: &str) -> impl Fn(&Record) -> bool + use<'_> {
@@ -505,4 +505,62 @@ fn what_is_a_variable_takes_a_new_process() {
         assert_eq!(switched(&replay), Some(false));
         assert_eq!(replay.wrote.len(), 0);
     }
+}
+
+#[test]
+fn servers_of_its_session_are_brought_when_starting() {
+    let told = Spawn {
+        mcp_servers: servers(),
+        ..spawn()
+    };
+    let argv = launch(&["/bin/claude".to_owned()], &told).argv.join(" ");
+    assert!(!argv.contains("mcp"), "{argv}");
+    let begun = |answer: Value| {
+        let mut replay = Replay::new(Claude::new(&told));
+        replay.tell(&WorkerCommand::Probe);
+        let success = |id: &str, response: Value| {
+            let response = json!({"subtype": "success", "request_id": id, "response": response});
+            json!({"type": "control_response", "response": response})
+        };
+        replay.hear(&success("a1", json!({"models": []})));
+        // Not ready before it has tried them.
+        assert_eq!(replay.events, []);
+        let asked = replay.wrote.last().unwrap();
+        assert_eq!(asked["request"]["subtype"], "mcp_set_servers");
+        let files = &asked["request"]["servers"]["files"];
+        assert_eq!(
+            *files,
+            json!({"type": "stdio", "command": "mcp", "args": ["-v"], "env": {"KEY": "hush"}})
+        );
+        assert_eq!(asked["request"]["servers"]["old"]["type"], "sse");
+        match answer {
+            Value::Null => {
+                let error =
+                    json!({"subtype": "error", "request_id": "a2", "error": "no such request"});
+                replay.hear(&json!({"type": "control_response", "response": error}));
+            }
+            answer => replay.hear(&success("a2", answer)),
+        }
+        replay
+    };
+    let replay = begun(json!({"added": ["files"], "errors": {"web": "hush"}}));
+    let [
+        WorkerEvent::Noted {
+            code: "mcp", text, ..
+        },
+        WorkerEvent::Ready(_),
+    ] = &replay.events[..]
+    else {
+        panic!("{:?}", replay.events);
+    };
+    assert!(text.ends_with("of the session: `web`"), "{text}");
+    let replay = begun(json!({"added": ["files"], "errors": {}}));
+    assert!(matches!(replay.events[..], [WorkerEvent::Ready(_)]));
+    // An older one, which doesn't know the request.
+    let mut replay = begun(Value::Null);
+    replay.tell(&prompt(1, "x"));
+    let Some(WorkerEvent::Ended { outcome, .. }) = replay.events.last() else {
+        panic!("{:?}", replay.events);
+    };
+    assert_eq!(outcome.result.clone().unwrap_err().code, Code::Unsupported);
 }

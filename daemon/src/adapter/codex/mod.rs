@@ -23,16 +23,19 @@ use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessi
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
+use agentd_core::mcp::{McpServers, McpServing};
 use agentd_core::store::Pins;
 use agentd_core::toolsets::{Group, Toolsets};
-use agentd_core::worker::{Failure, Prompt, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{Failure, Prompt, QuestionKind, Reply, Traits, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 use agentd_protocol::models::ModelRow;
+use agentd_protocol::request::McpServer;
 use serde_json::{Value, json};
 
 use super::attached::data_url;
 use super::driver::{Begin, Driver, Out, Wire, has_driver};
+use super::mcp::{codex_config, untaken};
 use super::object::shows;
 use super::{Launch, TOO_LONG, cut, ended};
 use requests::Requests;
@@ -96,6 +99,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::AtStart,
         history: false,
+        mcp: McpServing::AtStart,
         forks: true,
         steers: true,
         lists_models: true,
@@ -205,6 +209,8 @@ pub struct Codex {
     model: Option<String>,
     /// What is told besides its own instructions.
     system: Option<Arc<str>>,
+    /// MCP servers besides those of its configuration.
+    mcp_servers: McpServers,
     /// What its commands may do, where that was restricted.
     sandbox: Option<&'static str>,
     /// Was the provider chosen here? What Codex says of its account is about its usual one.
@@ -230,6 +236,7 @@ impl Codex {
             pinned: spawn.provider.is_some(),
             model: spawn.model.clone(),
             system: spawn.system.clone(),
+            mcp_servers: spawn.mcp_servers.clone(),
             sandbox: spawn
                 .toolsets
                 .as_deref()
@@ -288,6 +295,15 @@ impl Codex {
         }
         if let Some(system) = &self.system {
             params["developerInstructions"] = json!(&**system);
+        }
+        let servers = self.mcp_servers.list();
+        let takes = |server: &McpServer| !matches!(server, McpServer::Sse { .. });
+        if let Some(failure) = untaken("Codex", &servers, takes) {
+            self.thread = Thread::Failed(failure);
+            return out.push(WorkerEvent::Ready(Traits::default()));
+        }
+        if !servers.is_empty() {
+            params["config"] = codex_config(&servers);
         }
         let method = match &self.resume {
             Some(thread) => {

@@ -5,7 +5,7 @@ use agentd_protocol::line::CostStatus;
 
 use super::replay::{Replay, spawn};
 use super::*;
-use crate::adapter::testing::{Record, prompt};
+use crate::adapter::testing::{Record, prompt, servers, servers_of_today};
 
 fn played(name: &str) -> Replay {
     Replay::of(name, None).play()
@@ -281,6 +281,42 @@ fn thread_is_opened_with_the_system_text() {
             "{opened}"
         );
     }
+}
+
+#[test]
+fn thread_is_opened_with_servers_of_its_session() {
+    for resume in [None, Some("old")] {
+        let mut replay = Replay::bare(&Spawn {
+            mcp_servers: servers_of_today(),
+            ..spawn(resume)
+        });
+        replay.tell(&WorkerCommand::Probe);
+        replay.reply(&json!({}));
+        let opened = replay.wrote.last().unwrap();
+        assert_eq!(
+            opened["params"]["config"],
+            json!({
+                "mcp_servers.files": {"command": "mcp", "args": ["-v"], "env": {"KEY": "hush"}},
+                "mcp_servers.web": {
+                    "url": "https://a.example/mcp", "http_headers": {"Authorization": "hush"},
+                },
+            }),
+        );
+    }
+    let mut replay = Replay::bare(&Spawn {
+        mcp_servers: servers(),
+        ..spawn(None)
+    });
+    replay.tell(&WorkerCommand::Probe);
+    replay.reply(&json!({}));
+    replay.tell(&prompt(1, "x"));
+    let Some(WorkerEvent::Ended { outcome, .. }) = replay.events.last() else {
+        panic!("{:?}", replay.events);
+    };
+    let refused = outcome.result.clone().unwrap_err();
+    assert_eq!(refused.code, Code::Unsupported);
+    assert!(refused.error.contains("type `sse`: `old`"), "{refused:?}");
+    assert!(!refused.error.contains("example"), "{refused:?}");
 }
 
 #[test]

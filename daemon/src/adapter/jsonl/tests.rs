@@ -67,6 +67,7 @@ pub(super) fn says_nothing() -> Traits {
         resumes: Some(false),
         toolsets: Some(false),
         fallback_chain: Some(false),
+        mcp: Some(false),
         forks: Some(false),
         system: Some(false),
         history: Some(false),
@@ -100,6 +101,7 @@ fn send_names_what_is_pinned_and_nothing_else() {
         native: Some("s-1".into()),
         forks: true,
         toolsets: Some(vec!["read".into()]),
+        mcp_servers: testing::servers(),
         begins: Some(Box::new(Begins {
             system: Some("be brief".into()),
             history: vec![Earlier {
@@ -117,11 +119,9 @@ fn send_names_what_is_pinned_and_nothing_else() {
     assert_eq!(value["toolsets"], json!(["read"]));
     assert_eq!(value["fallback_chain"], json!(["q/n/o"]));
     assert_eq!(value["native"], "s-1");
+    assert_eq!(value["mcp_servers"][0]["env"], json!({"KEY": "hush"}));
     assert!(value["fork"] == true && value["system"] == "be brief");
-    assert_eq!(
-        value["history"],
-        json!([{"role": "assistant", "text": "ho"}])
-    );
+    assert_eq!(value["history"][0]["text"], "ho");
 }
 
 #[test]

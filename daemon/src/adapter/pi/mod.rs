@@ -18,6 +18,7 @@ use std::time::Duration;
 use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
+use agentd_core::mcp::McpServing;
 use agentd_core::store::Pins;
 use agentd_core::toolsets::{Tools, Toolsets};
 use agentd_core::worker::{Failure, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
@@ -72,6 +73,7 @@ pub const fn describe() -> Capabilities {
         fallback_chain: false,
         system: SystemText::AtStart,
         history: false,
+        mcp: McpServing::Never,
         forks: true,
         steers: true,
         lists_models: true,

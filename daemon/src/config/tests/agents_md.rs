@@ -4,6 +4,7 @@
 
 use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
 use super::*;
+use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/AGENTS.md");
@@ -235,6 +236,14 @@ fn kinds() -> String {
             match it.history {
                 true => "with the first turn, if its handshake says so; else in the first prompt",
                 false => "in the first prompt",
+            }
+            .to_owned()
+        }),
+        row("MCP servers of a session", &|it| {
+            match it.mcp {
+                McpServing::Never => "no",
+                McpServing::AtStart => "when the process starts",
+                McpServing::WithTurn => "with each turn, if its handshake says so",
             }
             .to_owned()
         }),

@@ -1,5 +1,6 @@
 //! What a session begins with, as it is kept: what its agent is told, whose copy it is, its title.
 
+use agentd_core::mcp::{McpServers, Reserving};
 use agentd_core::store::{Fork, NewSession, Pins, SessionFilter, SessionRow};
 use agentd_protocol::rows;
 
@@ -69,6 +70,7 @@ fn session_keeps_what_its_agent_is_told() {
         real_cwd: None,
         toolsets: None,
         system: Some("first".to_owned()),
+        mcp_servers: McpServers::default(),
         fork: None,
         at: 1,
     };
@@ -118,6 +120,7 @@ fn fork_has_what_its_origin_has() {
         real_cwd: None,
         toolsets: None,
         system: Some("be brief".to_owned()),
+        mcp_servers: McpServers::default(),
         fork: Some(Box::new(Fork {
             from: "main".to_owned(),
             native: "n-1".to_owned(),
@@ -138,4 +141,40 @@ fn fork_has_what_its_origin_has() {
     }]);
     let row = session(&mut store, "other");
     assert_eq!((row.forks, row.native.as_deref()), (None, Some("n-2")));
+}
+
+#[test]
+fn session_keeps_its_servers_until_it_closes() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let list = |name: &str| {
+        let text = format!(r#"[{{"type":"stdio","name":"{name}","command":"hush"}}]"#);
+        McpServers::stored(Some(text))
+    };
+    let brings = |session: Option<&str>, to: McpServers| NewJob {
+        reserves: Some(Box::new(Reserving {
+            from: McpServers::default(),
+            to,
+        })),
+        ..new(session)
+    };
+    store.accept(brings(Some("main"), list("files")));
+    store.accept(new(Some("main")));
+    let has = |store: &mut Bench| session(store, "main").mcp_servers;
+    assert_eq!(has(&mut store), list("files"));
+    let (job, ..) = store.accept(brings(Some("main"), list("web")));
+    assert_eq!(has(&mut store), list("web"));
+    let (rows, _) = store.listed(Query::Export { after: 0 }, "rows");
+    let rows = serde_json::to_string(&rows).unwrap();
+    assert!(rows.contains(r#""mcp_servers":["web"]"#), "{rows}");
+    assert!(!rows.contains("hush"), "{rows}");
+    for job in 1..=job.0 {
+        store.commit(vec![finish(JobId(job), End::Completed)]);
+    }
+    store.commit(vec![Write::Close {
+        session: "main".to_owned(),
+    }]);
+    let db = Connection::open(dir.path().join(FILE)).unwrap();
+    let kept = "SELECT count(*) FROM sessions WHERE mcp_servers IS NOT NULL";
+    assert_eq!(db.query_row(kept, [], |row| row.get::<_, i64>(0)), Ok(0));
 }

@@ -181,6 +181,7 @@ fn session_in_doubt_is_not_called_refused() {
             real_cwd: None,
             toolsets: None,
             system: None,
+            mcp_servers: agentd_core::mcp::McpServers::default(),
             fork: None,
             at: 1,
         }));

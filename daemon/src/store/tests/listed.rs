@@ -79,6 +79,7 @@ fn session_lists_read_no_job_that_has_ended() {
         real_cwd: None,
         toolsets: None,
         system: None,
+        mcp_servers: agentd_core::mcp::McpServers::default(),
         fork: None,
         at: 500,
     };

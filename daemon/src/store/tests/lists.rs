@@ -246,6 +246,7 @@ fn sessions_are_listed_as_made_without_closed_ones() {
             real_cwd: None,
             toolsets: None,
             system: None,
+            mcp_servers: agentd_core::mcp::McpServers::default(),
             fork: None,
             at: 70_000,
         }))

@@ -209,6 +209,7 @@ fn new(session: Option<&str>) -> NewJob {
         real_cwd: None,
         toolsets: None,
         system: None,
+        reserves: None,
         request: r#"{"text":"hi"}"#.to_owned(),
         contents: Vec::new(),
         key: None,

@@ -91,6 +91,7 @@ pub(super) fn sent(
             timeout: send.timeout.map(seconds),
         },
         toolsets: send.toolsets.clone(),
+        mcp_servers: send.mcp_servers.clone().unwrap_or_default(),
         cwd,
         job: send.job.clone(),
         messages: if send.include.iter().any(|name| name == "messages") {

@@ -53,6 +53,8 @@ public struct Send: Sendable, Equatable {
   public var system: String?
   /// What was said before elsewhere, oldest first; likewise.
   public var history: [Earlier] = []
+  /// MCP servers that its session's agent has besides its own, as PROTOCOL.md has them; nil: as before.
+  public var mcpServers: [JSONValue]?
   /// Seconds that the turn may take.
   public var timeout: Double?
   /// The same key again is the same job.
@@ -89,6 +91,7 @@ public struct Send: Sendable, Equatable {
       }
       members.append(("history", .array(said)))
     }
+    if let mcpServers { members.append(("mcp_servers", .array(mcpServers))) }
     if let timeout { members.append(("timeout", .number(timeout))) }
     if let stream { members.append(("stream", .bool(stream))) }
     members.append(contentsOf: more.sorted { $0.key < $1.key })

@@ -11,7 +11,7 @@ use crate::failover::Class;
 use crate::message::{Assistant, CallArguments, Message, ToolCall};
 use crate::model::{Boxed, Failure, ModelClient};
 use crate::provider::Target;
-use crate::send::{AgentEnv, Equipped, Planned, Refused};
+use crate::send::{AgentEnv, Equipped, Planned, Refused, SendRequest};
 use crate::session::history::UNKNOWN;
 use crate::session::rows::Which;
 use crate::turn::tests::script::{Models, Scripted, Step, shown, target, tools};
@@ -75,13 +75,9 @@ impl AgentEnv for Family {
         })
     }
 
-    fn tools<'a>(
-        &'a self,
-        toolsets: Option<&'a [String]>,
-        _cwd: &'a Path,
-    ) -> Boxed<'a, Result<Equipped, Rejected>> {
+    fn tools<'a>(&'a self, sent: &'a SendRequest) -> Boxed<'a, Result<Equipped, Rejected>> {
         Box::pin(async move {
-            let tools = match toolsets {
+            let tools = match sent.toolsets.as_deref() {
                 Some([one]) if one == "none" => Vec::new(),
                 Some([one]) if one == "files" => {
                     crate::tool::file::tools(&Arc::new(crate::tool::tests::rules()))

@@ -13,6 +13,7 @@ use agentd_base::shared::lock;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use process_wrap::tokio::{CommandWrap, ProcessGroup};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotificationParam,
     ClientRequest, ContentBlock, ResourceContents, ServerResult,
@@ -110,7 +111,7 @@ impl Server {
                     tail = Tail::of(errors);
                     ().serve(transport).await
                 }
-                ([], Some(url)) => ().serve(reach(url)?).await,
+                ([], Some(url)) => ().serve(reach(url, &config.headers)?).await,
                 _ => return Err("it needs either `command` or `url`".to_owned()),
             };
             let service = service.map_err(|error| error.to_string())?;
@@ -243,6 +244,7 @@ fn spawn(
             command.env(name, value);
         }
     }
+    command.envs(&config.env);
     // The workspace belongs to a session, the server to all of them.
     command.current_dir(
         environment
@@ -257,7 +259,10 @@ fn spawn(
     spawned.map_err(|error| format!("`{program}` can't be started: {error}"))
 }
 
-fn reach(url: &str) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+fn reach(
+    url: &str,
+    headers: &BTreeMap<String, String>,
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
     let local = ["http://127.0.0.1", "http://localhost", "http://[::1]"];
     let safe = url.starts_with("https://")
         || local.iter().any(|local| {
@@ -272,7 +277,18 @@ fn reach(url: &str) -> Result<StreamableHttpClientTransport<reqwest::Client>, St
     }
     // Only the configuration says who is asked, and not the server.
     let client = crate::model::http::builder_for(url).redirect(reqwest::redirect::Policy::none());
-    let client = client.build().map_err(|error| error.to_string())?;
+    let header = |(name, value): (&String, &String)| {
+        let name: HeaderName = name.parse().ok()?;
+        let mut value: HeaderValue = value.parse().ok()?;
+        value.set_sensitive(true);
+        Some((name, value))
+    };
+    let headers: Option<HeaderMap> = headers.iter().map(header).collect();
+    let headers = headers.ok_or("one of its `headers` can't be sent")?;
+    let client = client
+        .default_headers(headers)
+        .build()
+        .map_err(|error| error.to_string())?;
     let config = StreamableHttpClientTransportConfig::with_uri(url.to_owned());
     Ok(StreamableHttpClientTransport::with_client(client, config))
 }

@@ -26,10 +26,8 @@ fn shell(tools: &Value, after: &str) -> McpServer {
 fn server(command: &[&str]) -> McpServer {
     McpServer {
         command: command.iter().map(|&word| word.to_owned()).collect(),
-        url: None,
-        pass_env: Vec::new(),
         timeout: Some(2),
-        read_only: Vec::new(),
+        ..McpServer::default()
     }
 }
 
