@@ -27,6 +27,12 @@ impl Id {
         Self(Arc::from(number.to_string()))
     }
 
+    /// An id that is a string.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self(Arc::from(serde_json::Value::from(text).to_string()))
+    }
+
     /// The JSON text, exactly as the sender wrote it.
     #[must_use]
     pub fn as_json(&self) -> &str {

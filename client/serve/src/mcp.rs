@@ -1,8 +1,8 @@
 //! `/mcp`: the MCP face over HTTP, one request at a time.
 //!
 //! Owns the transport: what headers have to say, and which answers are streams. Nothing is remembered of
-//! a client, so there are no sessions, and it isn't asked anything in the revisions that have those. Must
-//! not know methods or tools.
+//! a client: what has to be known of it is in the session that it brings, and which question it answers
+//! in the name of that. Must not know methods or tools.
 
 use std::convert::Infallible;
 use std::io::Cursor;
@@ -39,6 +39,8 @@ const NAME: &str = "agentd-mcp";
 const HEADER_MISMATCH: i64 = -32020;
 /// What is between us and the reader closes connections on which nothing is said.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// What a client brings that has to be known to ask it something.
+const SESSION: &str = "mcp-session-id";
 /// Bytes of lines that wait for a reader that is slow.
 const UNREAD: usize = 64 * 1024;
 
@@ -71,29 +73,18 @@ struct Said {
 }
 
 impl Said {
-    fn new(app: &App, mut request: String) -> std::io::Result<Self> {
-        // A body may have several lines; JSON has none inside its strings.
-        request = request.replace(['\n', '\r'], " ");
-        request.push('\n');
-        let settings = Settings {
-            cwd: None,
-            answers: false,
-            abort_cancelled: false,
-            scope: None,
-            nonce: key::random()?,
-            inside: false,
-        };
+    fn new(app: &App, mut face: Mcp, request: &str) -> Self {
         let options = app.daemon.of_face(NAME);
         let (ours, theirs) = tokio::io::duplex(UNREAD);
+        let input = HeldOpen(Cursor::new(as_line(request)));
         let face = async move {
-            let input = HeldOpen(Cursor::new(request));
             // A reader that is gone has ended this, too.
-            let _left = driver::run(&mut Mcp::new(settings), &options, input, theirs).await;
+            let _left = driver::run(&mut face, &options, input, theirs).await;
         };
-        Ok(Self {
+        Self {
             lines: BufReader::new(ours).lines(),
             face: Some(Box::pin(face)),
-        })
+        }
     }
 
     async fn next(&mut self) -> Option<String> {
@@ -119,6 +110,23 @@ impl Said {
     }
 }
 
+/// A body may have several lines; JSON has none inside its strings.
+fn as_line(body: &str) -> String {
+    body.replace(['\n', '\r'], " ") + "\n"
+}
+
+fn settings() -> Result<Settings, Problem> {
+    let nonce = key::random().map_err(|why| Problem::of(Code::Internal, why.to_string()))?;
+    Ok(Settings {
+        cwd: None,
+        answers: false,
+        abort_cancelled: false,
+        scope: None,
+        nonce,
+        inside: false,
+    })
+}
+
 async fn asked(
     State(app): State<Arc<App>>,
     headers: HeaderMap,
@@ -132,8 +140,20 @@ async fn asked(
         }
         Err(problem) => return Err(problem),
     };
+    let session = headers
+        .get(SESSION)
+        .map(|value| value.to_str().unwrap_or_default());
     let (id, method, params) = match Message::parse(text.as_bytes()) {
         Message::Request { id, method, params } => (id, method, params),
+        // To a question, whether the stream that put it is still there or not.
+        Message::Response { .. } if session.is_some() => {
+            let options = app.daemon.of_face(NAME);
+            let input = Cursor::new(as_line(&text));
+            let mut face = Mcp::new(settings()?);
+            // Nothing is said to it: it isn't a request.
+            let _told = driver::run(&mut face, &options, input, tokio::io::sink()).await;
+            return Ok(StatusCode::ACCEPTED.into_response());
+        }
         // Whoever cancels a request closes its connection.
         Message::Notification { .. } | Message::Response { .. } => {
             return Ok(StatusCode::ACCEPTED.into_response());
@@ -145,9 +165,24 @@ async fn asked(
     if let Err(failure) = check(&headers, &method, &params) {
         return Ok(refused(StatusCode::BAD_REQUEST, Some(&id), &failure));
     }
-    let said = Said::new(&app, text).map_err(|why| Problem::of(Code::Internal, why.to_string()))?;
     let waits = matches!(method.as_str(), "tools/call" | "tasks/result");
-    if waits && accepts_stream(&headers) {
+    let streams = waits && accepts_stream(&headers);
+    let settings = settings()?;
+    let begun = (method == "initialize").then(|| mcp::session(&params, &settings.nonce));
+    let of_session = |session| Mcp::of_session(settings.clone(), session);
+    let is_by_itself = begun.is_some() || mcp::is_stateless(&params);
+    let face = match session.filter(|_| !is_by_itself).map(of_session) {
+        Some(None) => {
+            let why = "there is no such session: `initialize` begins one";
+            let failure = Failure::new(json_rpc::INVALID_REQUEST, why);
+            return Ok(refused(StatusCode::NOT_FOUND, Some(&id), &failure));
+        }
+        // Where there is no stream to ask on, nothing is asked.
+        Some(Some(face)) if streams || !waits => face,
+        Some(Some(_)) | None => Mcp::new(settings.clone()),
+    };
+    let said = Said::new(&app, face, &text);
+    if streams {
         return Ok(streamed(app, said, &headers));
     }
     let Some(answer) = said.answer().await else {
@@ -159,7 +194,9 @@ async fn asked(
         Some(mcp::UNSUPPORTED_VERSION) => StatusCode::BAD_REQUEST,
         Some(_) | None => StatusCode::OK,
     };
-    Ok((status, axum::Json(answer)).into_response())
+    let session = begun.flatten().filter(|_| answer["error"].is_null());
+    let session = session.map(|session| [(SESSION, session)]);
+    Ok((status, session, axum::Json(answer)).into_response())
 }
 
 /// Is it what a request waits for? All else that a face says has a method.

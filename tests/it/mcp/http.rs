@@ -1,5 +1,8 @@
 //! `/mcp` of `agentctl serve http`.
 
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Http, served};
@@ -176,6 +179,85 @@ fn mcp_over_http_never_runs_without_a_daemon() {
         "{last:#}"
     );
     assert!(!place.path("state/agentd.db").exists());
+}
+
+/// A stream, read while it goes on.
+fn open(http: &Http, body: &Value, header: &str) -> BufReader<TcpStream> {
+    let (body, head) = (body.to_string(), http.head("POST /mcp"));
+    let more = format!("Content-Type: application/json\r\n{BOTH}\r\n{header}");
+    let mut stream = http.connect();
+    let length = body.len();
+    write!(
+        stream,
+        "{head}{more}\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    BufReader::new(stream)
+}
+
+/// The next line of a stream that has this method, or is an answer.
+fn next(stream: &mut impl BufRead, method: Option<&str>) -> Value {
+    loop {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "it ended");
+        if let Some(data) = line.strip_prefix("data: ") {
+            let data: Value = serde_json::from_str(data).unwrap();
+            if data["method"].as_str() == method {
+                return data;
+            }
+        }
+    }
+}
+
+#[test]
+fn mcp_over_http_question_is_put_within_a_session() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let post = |body: &Value, more: &[&str]| http.post_with("/mcp", body, more);
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "x"}});
+    let begin = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let begun = post(&begin, &["-H", BOTH]);
+    let head = begun.head.lines();
+    let mut head = head.filter_map(|line| line.strip_prefix("mcp-session-id: "));
+    let session = format!("Mcp-Session-Id: {}", head.next().unwrap());
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(post(&told, &["-H", &session]).status, 202);
+    let call = |id: u64, kind: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "ask", "arguments": {"prompt": format!("chaos:ask {kind}"), "agent": "chaos"}}});
+    for (id, kind, content, expected) in [
+        (1, "approval", json!({"approve": true}), "approve=true"),
+        (2, "text", json!({"text": "a.b"}), "text=\"a.b\""),
+    ] {
+        let mut stream = open(&http, &call(id, kind), &session);
+        let form = next(&mut stream, Some("elicitation/create"));
+        // Not the turn's: another server answers, as after a restart.
+        let other = Http::start(&daemon.place);
+        let filled = json!({"action": "accept", "content": content});
+        let answer = json!({"jsonrpc": "2.0", "id": form["id"], "result": filled});
+        let taken = other.post_with("/mcp", &answer, &["-H", &session]);
+        assert_eq!((taken.status, taken.body.as_str()), (202, ""));
+        // Twice is once.
+        assert_eq!(post(&answer, &["-H", &session]).status, 202);
+        let done = next(&mut stream, None);
+        assert_eq!(done["id"], id);
+        assert_eq!(
+            done["result"]["structuredContent"]["text"], expected,
+            "{done:#}"
+        );
+    }
+    // Without a stream nobody can be asked: denied at once. So it is for clients that take no forms.
+    let done = post(
+        &call(3, "approval"),
+        &["-H", &session, "-H", "Accept: application/json"],
+    );
+    let denied = &done.json()["result"]["structuredContent"]["text"];
+    assert_eq!(denied, "approve=false");
+    let unknown = post(&call(4, "approval"), &["-H", "Mcp-Session-Id: x"]);
+    assert_eq!(
+        (unknown.status, &unknown.json()["id"]),
+        (404, &json!(4)),
+        "{unknown:?}"
+    );
 }
 
 #[test]

@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 
 use self::outcome::Outcome;
 use self::peer::{Peer, Revision, TASKS};
-pub use self::peer::{UNSUPPORTED_VERSION, VERSIONS, is_stateless, own_version};
+pub use self::peer::{UNSUPPORTED_VERSION, VERSIONS, is_stateless, own_version, session};
 use self::question::answer;
 use self::tools::Tool;
-use self::work::{Abandoned, Progress, Requested, Requests, Scene, Step, Work};
+use self::work::{Abandoned, Progress, Requests, Scene, Step, Work};
 use crate::face::{Face, Outbox, Ticket};
 use crate::json_rpc::{self, Failure, INVALID_PARAMS, Message};
 
@@ -96,18 +96,29 @@ impl Mcp {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            settings,
             peer: Peer::default(),
             root: None,
             calls: BTreeMap::new(),
             tickets: BTreeMap::new(),
             unaccepted: BTreeSet::new(),
-            requests: Requests::default(),
+            requests: Requests::new(settings.nonce.clone()),
             answers: BTreeMap::new(),
             last: 0,
             used: BTreeSet::new(),
             ended: None,
+            settings,
         }
+    }
+
+    /// One for the next request of a client over HTTP, which brings what `session` gave it; none where
+    /// that didn't.
+    #[must_use]
+    pub fn of_session(settings: Settings, session: &str) -> Option<Self> {
+        let peer = Peer::of_session(session)?;
+        Some(Self {
+            peer,
+            ..Self::new(settings)
+        })
     }
 
     fn request(&mut self, id: Id, method: &str, params: Value, now: Instant, out: &mut Outbox) {
@@ -271,8 +282,7 @@ impl Mcp {
         match method {
             "notifications/cancelled" => self.cancelled(params, out),
             "notifications/initialized" | "notifications/roots/list_changed" if self.peer.roots => {
-                self.requests
-                    .say("roots/list", &json!({}), Requested::Roots, out);
+                self.requests.ask_roots(out);
             }
             // Nobody waits for an answer.
             _ => {}
@@ -281,18 +291,15 @@ impl Mcp {
 
     /// The client's answer to a request of ours.
     fn answered(&mut self, id: &Id, result: Result<Value, Failure>, out: &mut Outbox) {
-        let number: Option<u64> = id.as_json().parse().ok();
-        let Some(requested) = number.and_then(|number| self.requests.open.remove(&number)) else {
-            return;
-        };
-        match requested {
-            Requested::Roots => self.root = result.ok().as_ref().and_then(calls::first_root),
-            Requested::Answer(question) => {
-                // A client that can't put it to anybody is nobody there.
-                let form = result.unwrap_or_default();
-                let fields = answer(&question.id, question.kind(), &form);
-                self.answers.insert(out.ask("answer", &fields), question.id);
-            }
+        if self.requests.roots.as_ref() == Some(id) {
+            self.requests.roots = None;
+            self.root = result.ok().as_ref().and_then(calls::first_root);
+        } else if let Some((question, kind)) = question::named(id) {
+            self.requests.put.remove(&question);
+            // A client that can't put it to anybody is nobody there.
+            let form = result.unwrap_or_default();
+            let fields = answer(&question, Some(kind), &form);
+            self.answers.insert(out.ask("answer", &fields), question);
         }
     }
 
@@ -386,7 +393,7 @@ impl Face for Mcp {
     }
 
     fn is_done(&self) -> bool {
-        self.calls.is_empty() && self.unaccepted.is_empty()
+        self.calls.is_empty() && self.unaccepted.is_empty() && self.answers.is_empty()
     }
 }
 

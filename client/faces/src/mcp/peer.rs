@@ -32,6 +32,15 @@ pub fn is_stateless(params: &Value) -> bool {
     own_version(params).is_some()
 }
 
+/// What a client that was initialized so is called over HTTP, where it brings that with each request:
+/// whatever has to be known of it. None where that is nothing.
+#[must_use]
+pub fn session(initialize: &Value, nonce: &str) -> Option<String> {
+    let peer = Peer::of_initialize(initialize).ok()?;
+    peer.elicits
+        .then(|| format!("{}.elicits.{nonce}", peer.revision.name()))
+}
+
 /// A revision of the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) enum Revision {
@@ -91,6 +100,18 @@ impl Peer {
             &params["capabilities"],
             &params["clientInfo"],
         ))
+    }
+
+    /// The one that has this from [`session`].
+    pub(super) fn of_session(session: &str) -> Option<Self> {
+        let (revision, rest) = session.split_once('.')?;
+        let revision = Revision::named(revision)?;
+        let is_one = revision != Revision::July2026 && rest.starts_with("elicits.");
+        is_one.then(|| Self {
+            revision,
+            elicits: true,
+            ..Self::default()
+        })
     }
 
     /// The one that this request is of: it says so itself, or `initialize` did.
@@ -187,6 +208,27 @@ mod tests {
         let own = Peer::of_request(&meta, &peer).unwrap();
         assert!(own.tasks && own.is_stateless() && own.name.is_none());
         assert_eq!(Peer::of_request(&json!({}), &peer).unwrap(), peer);
+    }
+
+    #[test]
+    fn mcp_session_says_what_has_to_be_known() {
+        let begun = |capabilities: Value| {
+            let params = json!({"protocolVersion": "2025-06-18", "capabilities": capabilities});
+            session(&params, "x")
+        };
+        assert_eq!(begun(json!({})), None);
+        let given = begun(json!({"elicitation": {}})).unwrap();
+        let peer = Peer::of_session(&given).unwrap();
+        assert_eq!((peer.revision, peer.elicits), (Revision::June2025, true));
+        for other in [
+            "",
+            "x",
+            "2025-06-18",
+            "2025-06-18.x",
+            "2026-07-28.elicits.x",
+        ] {
+            assert_eq!(Peer::of_session(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Owns both directions: the form that a question becomes, and the answer that a form is. A secret
 //! never goes through a form. Must not know who asks, nor when.
 
-use agentd_protocol::JobId;
 use agentd_protocol::rows::{QuestionAbout, QuestionRow};
+use agentd_protocol::{Id, JobId};
+use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -78,6 +79,14 @@ impl Question {
         self.kind
     }
 
+    /// What the request is called by which it is put to a client's user. `another` tells two of one
+    /// question apart.
+    pub(super) fn name(&self, another: &str) -> Option<Id> {
+        let word = &self.word;
+        self.kind
+            .map(|_| Id::text(&format!("{}.{word}.{another}", self.id)))
+    }
+
     /// For a model that reads it.
     pub(super) fn told(&self) -> Value {
         json!({
@@ -116,6 +125,16 @@ impl Question {
         let schema = json!({"type": "object", "properties": {name: field}, "required": [name]});
         Some(json!({"mode": "form", "message": message, "requestedSchema": schema}))
     }
+}
+
+/// What is asked by a request of this name: its answer may come to a face that never asked.
+pub(super) fn named(name: &Id) -> Option<(String, Kind)> {
+    let name: String = serde_json::from_str(name.as_json()).ok()?;
+    let mut parts = name.split('.');
+    let (question, word) = (parts.next()?, parts.next()?);
+    let kind = Kind::deserialize(word.into_deserializer());
+    let kind: Result<Kind, serde::de::value::Error> = kind;
+    Some((question.to_owned(), kind.ok()?))
 }
 
 /// The fields of `answer` that a filled form is, whatever a client has put into it.
@@ -200,6 +219,12 @@ mod tests {
         );
         assert_eq!(question("secret", &[], &[]).form("timmy"), None);
         assert_eq!(question("choice", &[], &[]).form("timmy"), None);
+        let name = question("choice", &["a"], &[]).name("x-1").unwrap();
+        assert_eq!(named(&name), Some(("j1-q1".to_owned(), Kind::Choice)));
+        for other in ["", "j1-q1", "j1-q1.secret.x-1", "j1-q1."] {
+            assert_eq!(named(&Id::text(other)), None, "{other}");
+        }
+        assert_eq!(named(&Id::number(1)), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::outcome::{Outcome, map};
 use super::peer::Peer;
 use super::question::{Question, answer};
 use super::single::NOTHING_CANCELLED;
-use super::work::{Requested, Scene, Step, Work};
+use super::work::{Scene, Step, Work};
 use crate::face::Ticket;
 use crate::json_rpc::{Failure, INTERNAL_ERROR, INVALID_PARAMS};
 
@@ -227,10 +227,7 @@ impl Wait {
             };
             if self.asked.insert(question.id.clone()) {
                 form["_meta"] = related(self.job);
-                let what = Requested::Answer(question);
-                scene
-                    .requests
-                    .say("elicitation/create", &form, what, scene.out);
+                scene.requests.put(&question, &form, scene.out);
             }
         }
     }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::outcome::{Outcome, map};
 use super::question::{Kind, Question, answer};
 use super::task::Create;
-use super::work::{Abandoned, BEAT, Requested, Scene, Step, Work, nobody_serves};
+use super::work::{Abandoned, BEAT, Scene, Step, Work, nobody_serves};
 use crate::face::Ticket;
 
 /// However short the time to wait is: whether it was accepted is worth it.
@@ -157,12 +157,7 @@ impl Turn {
         };
         if !scene.peer.is_stateless() {
             scene.say(&format!("asks: {}", question.title));
-            scene.requests.say(
-                "elicitation/create",
-                &form,
-                Requested::Answer(question),
-                scene.out,
-            );
+            scene.requests.put(&question, &form, scene.out);
             return Step::Goes;
         }
         let kept = Kept {

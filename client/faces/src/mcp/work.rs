@@ -96,41 +96,47 @@ pub(super) fn nobody_serves(why: &ClientError, was_lost: bool) -> Outcome {
 }
 
 /// What was asked of a client, to its user.
-#[derive(Default)]
 pub(super) struct Requests {
+    /// The face's own.
+    nonce: String,
     last: u64,
-    pub(super) open: BTreeMap<u64, Requested>,
-}
-
-/// One of these.
-pub(super) enum Requested {
-    /// In which directories does the user work?
-    Roots,
-    /// A question of an agent.
-    Answer(Question),
+    /// In which directories does the user work? The last time that this was asked.
+    pub(super) roots: Option<Id>,
+    /// Questions of agents that aren't answered here, and what they are called.
+    pub(super) put: BTreeMap<String, Id>,
 }
 
 impl Requests {
-    /// Asks.
-    pub(super) fn say(
-        &mut self,
-        method: &str,
-        params: &impl Serialize,
-        what: Requested,
-        out: &mut Outbox,
-    ) {
+    pub(super) const fn new(nonce: String) -> Self {
+        Self {
+            nonce,
+            last: 0,
+            roots: None,
+            put: BTreeMap::new(),
+        }
+    }
+
+    /// Asks in which directories the user works.
+    pub(super) fn ask_roots(&mut self, out: &mut Outbox) {
         self.last += 1;
-        self.open.insert(self.last, what);
-        out.say(&json_rpc::request(&Id::number(self.last), method, params));
+        let name = self.roots.insert(Id::number(self.last));
+        out.say(&json_rpc::request(name, "roots/list", &json!({})));
+    }
+
+    /// Puts a question to the user.
+    pub(super) fn put(&mut self, question: &Question, form: &Value, out: &mut Outbox) {
+        self.last += 1;
+        if let Some(name) = question.name(&format!("{}-{}", self.nonce, self.last)) {
+            out.say(&json_rpc::request(&name, "elicitation/create", form));
+            self.put.insert(question.id.clone(), name);
+        }
     }
 
     /// Somebody else has answered, or nobody asks any more.
     pub(super) fn withdraw(&mut self, question_id: &str, out: &mut Outbox) {
-        let of_it = |requested: &Requested| matches!(requested, Requested::Answer(question) if question.id == question_id);
-        let found = self.open.iter().find(|(_, requested)| of_it(requested));
-        if let Some(number) = found.map(|(number, _)| *number) {
-            self.open.remove(&number);
-            let params = json!({"requestId": number, "reason": "the question is closed"});
+        if let Some(name) = self.put.remove(question_id) {
+            let name: Value = serde_json::from_str(name.as_json()).unwrap_or_default();
+            let params = json!({"requestId": name, "reason": "the question is closed"});
             out.say(&json_rpc::notification("notifications/cancelled", &params));
         }
     }
