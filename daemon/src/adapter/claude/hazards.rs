@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::replay::{CANCEL, Replay, steer};
 use super::*;
 use crate::adapter::Adapter as _;
-use crate::adapter::testing::{answer, compact, prompt};
+use crate::adapter::testing::{answer, compact, prompt, spawn};
 
 fn result(text: &str) -> Value {
     json!({"type": "result", "subtype": "success", "is_error": false, "result": text})
@@ -255,6 +255,33 @@ fn unknown_news_before_a_turn_is_told_within() {
     assert_eq!(noted(&replay, "").0, 0);
     replay.tell(&prompt(1, "x"));
     assert_eq!(noted(&replay, "`system hologram`"), (1, 1));
+}
+
+#[test]
+fn system_text_is_told_on_no_command_line() {
+    let told = Spawn {
+        system: Some("be brief".into()),
+        ..spawn()
+    };
+    let command = ["claude".to_owned()];
+    assert_eq!(
+        launch(&command, &told).argv,
+        launch(&command, &spawn()).argv
+    );
+    for (version, notes) in [("2.1.329", 0), ("2.0.60", 0), ("2.0.30", 1)] {
+        let mut replay = Replay::new(Claude::new(&told));
+        replay.tell(&WorkerCommand::Probe);
+        let first = &replay.wrote[0]["request"];
+        assert_eq!(
+            (&first["subtype"], &first["appendSystemPrompt"]),
+            (&json!("initialize"), &json!("be brief"))
+        );
+        replay.tell(&prompt(1, "x"));
+        let init = json!({"type": "system", "subtype": "init", "session_id": "s", "claude_code_version": version});
+        replay.hear(&init);
+        replay.hear(&init);
+        assert_eq!(noted(&replay, "system text"), (notes, notes), "{version}");
+    }
 }
 
 #[test]

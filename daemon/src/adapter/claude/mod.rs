@@ -17,6 +17,7 @@ mod switch;
 mod turn;
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
@@ -151,10 +152,6 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
             put(&["--fork-session"]);
         }
     }
-    if let Some(system) = &spawn.system {
-        // Behind its own: without that it would not know its tools.
-        put(&["--append-system-prompt", system]);
-    }
     if let Some(tools) = &spawn.toolsets {
         put(&["--tools", &TOOLSETS.own(tools).join(",")]);
     }
@@ -200,6 +197,9 @@ pub struct Claude {
     seed: u64,
     /// Number of the last request or message.
     last: u64,
+    /// What it is told behind its own system prompt. Not by an argument: everybody on the machine reads
+    /// those.
+    system: Option<Arc<str>>,
     /// The `initialize` whose answer makes the process ready.
     probe: Option<String>,
     /// The models of its answer, as they were written.
@@ -227,6 +227,7 @@ impl Claude {
             driver: Driver::default(),
             seed: RandomState::new().hash_one(0),
             last: 0,
+            system: spawn.system.clone(),
             probe: None,
             models: None,
             named: None,
@@ -303,7 +304,12 @@ impl Wire for Claude {
     }
 
     fn probe(&mut self, out: &mut Out<'_>) {
-        self.probe = Some(self.request(json!({}), "initialize", out));
+        // Behind its own: without that it would not know its tools.
+        let fields = match &self.system {
+            Some(system) => json!({"appendSystemPrompt": **system}),
+            None => json!({}),
+        };
+        self.probe = Some(self.request(fields, "initialize", out));
     }
 
     fn answer(&mut self, question: &str, reply: &Reply, out: &mut Out<'_>) {

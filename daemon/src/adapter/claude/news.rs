@@ -72,6 +72,13 @@ const SILENT: &[&str] = &[
     "worker_shutting_down",
 ];
 
+/// 2.0.30 ignores it without a word.
+fn takes_system(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
+    let mut next = || parts.next().unwrap_or(0);
+    (next(), next(), next()) >= (2, 0, 60)
+}
+
 impl Claude {
     pub(super) fn system(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         let text = |field| line.string(field).unwrap_or_default();
@@ -84,6 +91,13 @@ impl Claude {
                     self.named = native;
                     let native = self.named.clone();
                     out.extend(native.map(|native| WorkerEvent::SessionNamed { native }));
+                    let version = text("claude_code_version");
+                    if self.system.is_some() && !takes_system(&version) {
+                        let text = format!(
+                            "Claude Code {version} may not know the system text: 2.0.60 and later do"
+                        );
+                        self.note(Level::Warning, "worker", text, out);
+                    }
                 }
             }
             "status" => {

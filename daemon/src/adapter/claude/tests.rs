@@ -51,13 +51,6 @@ fn settings_become_flags_or_variables() {
         argv[argv.len() - 3..],
         ["--resume", "s-1", "--fork-session"]
     );
-    let told = Spawn {
-        system: Some("be brief".into()),
-        ..spawn()
-    };
-    let argv = launch(&command, &told).argv;
-    let last = &argv[argv.len() - 2..];
-    assert_eq!(last, ["--append-system-prompt", "be brief"]);
     for (toolsets, tools) in [
         (
             vec!["terminal".to_owned(), "web".to_owned()],
