@@ -441,7 +441,7 @@ pub fn lines(stream: impl std::io::Read + Send + 'static) -> Receiver<String> {
 }
 
 /// Looks again and again until a fact is there; the deadline is the only clock.
-fn poll<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn poll<T>(deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let until = Instant::now() + deadline;
     loop {
         if let Some(found) = look() {
