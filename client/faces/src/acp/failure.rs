@@ -39,9 +39,13 @@ pub(super) fn of(error: &ErrorLine) -> Failure {
     if let Some(job) = error.turn.as_ref().and_then(|turn| turn.job) {
         data.insert("job".to_owned(), json!(job));
     }
-    // Editors show the message alone, and this one has to be acted on.
+    // Editors show the message alone, and these have to be acted on.
     let message = match (&error.hint, error.code) {
         (Some(hint), Code::AgentAuth) => format!("{}: {hint}", error.error),
+        (_, Code::UnknownAgent) if !error.choices.is_empty() => {
+            let choices = error.choices.join(", ");
+            format!("{}: there are {choices}", error.error)
+        }
         _ => error.error.clone(),
     };
     Failure {
@@ -73,9 +77,13 @@ pub(super) fn unreachable(why: &ClientError) -> Failure {
         | ClientError::NotWritten(_)
         | ClientError::Unknown(_) => None,
     };
+    let message = match &hint {
+        Some(hint) => format!("{why}: {hint}"),
+        None => why.to_string(),
+    };
     Failure {
         data: Some(json!({"code": "unreachable", "retryable": true, "hint": hint})),
-        ..Failure::new(INTERNAL_ERROR, why.to_string())
+        ..Failure::new(INTERNAL_ERROR, message)
     }
 }
 
@@ -137,6 +145,12 @@ mod tests {
         assert_eq!(failure.message, "nobody is logged in: run `pi login`");
         let data = json!({"code": "agent-auth", "retryable": false, "hint": "run `pi login`", "job": "j4"});
         assert_eq!(failure.data, Some(data));
+        let error = json!({"code": "unknown-agent", "error": "there is no agent `x`", "choices": ["pi", "timmy"]});
+        let failure = of(&serde_json::from_value(error).unwrap());
+        assert_eq!(
+            failure.message,
+            "there is no agent `x`: there are pi, timmy"
+        );
     }
 
     #[test]
