@@ -9,6 +9,8 @@ set -eu
 GEMINI=0.61.0
 OPENCODE=1.18.33
 HERMES=0.19.0
+# Its API server needs it.
+AIOHTTP=3.14.1
 CLAUDE=0.100.0
 CODEX=2.6.0
 
@@ -63,7 +65,7 @@ for agent; do
             ;;
         hermes)
             quietly python3 -m venv "$dir/$agent/venv"
-            quietly "$dir/$agent/venv/bin/pip" install --quiet "hermes-agent[acp]==$version"
+            quietly "$dir/$agent/venv/bin/pip" install --quiet "hermes-agent[acp]==$version" "aiohttp==$AIOHTTP"
             wrap hermes "$dir/$agent/venv/bin/hermes"
             ;;
         claude-agent-acp)

@@ -39,6 +39,24 @@ impl Http {
         Self { child, at, token }
     }
 
+    /// Somebody else's, which runs.
+    pub(crate) const fn of(child: Child, at: SocketAddr, token: String) -> Self {
+        Self { child, at, token }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What an SDK is told.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 2] {
+        let url = format!("http://{}/v1", self.at);
+        [
+            ("OPENAI_BASE_URL", url),
+            ("OPENAI_API_KEY", self.token.clone()),
+        ]
+    }
+
     pub(crate) fn connect(&self) -> Connection {
         let stream = TcpStream::connect(self.at).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -128,6 +146,7 @@ impl Connection {
         assert!(self.line.starts_with(&expected), "{}", self.line);
         while self.line != "\r\n" {
             self.read_line();
+            self.line.make_ascii_lowercase();
             if let Some(said) = self.line.strip_prefix("content-length: ") {
                 length = said.trim().parse().unwrap();
             }

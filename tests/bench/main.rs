@@ -158,6 +158,19 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         ],
         agents::all,
     ),
+    (
+        &[
+            "beside-api-first",
+            "beside-api-whole",
+            "beside-api-memory",
+            "beside-api-turns",
+        ],
+        agents::api,
+    ),
+    (
+        &["beside-acp-first", "beside-acp-whole", "beside-acp-memory"],
+        agents::editors,
+    ),
     (&["timmy-cold"], timmy::cold),
     (&["timmy-turn"], timmy::turn),
     (&["timmy-rss", "timmy-session"], timmy::memory),

@@ -134,7 +134,7 @@ fn claude(program: &Path, place: &Place, model: &MockModel) -> (Own, String) {
     (own, super::table("acp", &[program], "", &env))
 }
 
-fn own(argv: Vec<String>, exec_form: Option<Vec<String>>, env: &[(&str, &str)]) -> Own {
+pub(super) fn own(argv: Vec<String>, exec_form: Option<Vec<String>>, env: &[(&str, &str)]) -> Own {
     Own {
         argv,
         exec_form,
@@ -154,7 +154,7 @@ fn own(argv: Vec<String>, exec_form: Option<Vec<String>>, env: &[(&str, &str)]) 
     }
 }
 
-fn open(pipe: &mut Pipe) -> String {
+pub(super) fn open(pipe: &mut Pipe) -> String {
     let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
     pipe.send(&hello.to_string());

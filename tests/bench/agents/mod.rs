@@ -5,11 +5,14 @@
 //! how figures are judged. An agent that isn't installed (`packaging/ci`) is left out, aloud.
 
 mod acp;
+mod beside;
 mod claude;
 mod codex;
 mod in_use;
 mod openclaw;
 mod pi;
+
+pub(crate) use beside::{api, editors};
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -348,6 +351,11 @@ struct Pair {
 }
 
 impl Pair {
+    fn add(&mut self, control: f64, ours: f64) {
+        self.control.push(control);
+        self.ours.push(ours);
+    }
+
     /// The bounds of the middle half of the differences.
     fn middle_half(&self) -> (f64, f64) {
         let pairs = self.ours.iter().zip(&self.control);
