@@ -445,6 +445,10 @@ fn first_send_asks_which_agent_answers() {
     );
     place.agentctl(&["config", "set", "client.start", "never"]);
     let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
+    terminal.until("number [1, first]: ");
+    kill(child.0.id(), Signal::SIGINT);
+    assert_eq!(ended(&mut child), (Some(130), String::new()));
+    let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
     terminal.until("1  first");
     terminal.until("2  second");
     // As in the list of agents: it comes last, and can be chosen.

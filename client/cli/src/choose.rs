@@ -11,6 +11,8 @@ use agentd_protocol::line::ErrorLine;
 use agentd_protocol::rows::AgentRow;
 use agentd_protocol::{Code, Line, RequestKind};
 
+use super::exit::Exit;
+use super::stop_signal::StopSignals;
 use super::turn::TurnOutcome;
 use super::{ask, config, output, terminal};
 use agentd_client::fallback::Fallback;
@@ -45,7 +47,9 @@ pub(super) async fn ask(choices: &[String], socket: Option<&Path>) -> io::Result
     }
     let rows = rows(choices, socket).await;
     output::err(&shown(&rows));
-    let mut line = terminal::ask_line(&format!("number [1, {}]: ", rows[0].0))?;
+    let mut stops = StopSignals::hear()?;
+    let question = format!("number [1, {}]: ", rows[0].0);
+    let mut line = line_of(move || terminal::ask_line(&question), &mut stops).await?;
     let chosen = loop {
         let Some(typed) = line else {
             output::err("\n");
@@ -54,10 +58,25 @@ pub(super) async fn ask(choices: &[String], socket: Option<&Path>) -> io::Result
         if let Some(chosen) = meant(&rows, typed.trim()) {
             break chosen;
         }
-        line = terminal::ask_again(&format!("a number from 1 to {}, or a name: ", rows.len()))?;
+        let again = format!("a number from 1 to {}, or a name: ", rows.len());
+        line = line_of(move || terminal::ask_again(&again), &mut stops).await?;
     };
     keep(&chosen);
     Ok(Some(chosen))
+}
+
+/// What is typed, unless a signal ends the command: the turn has made it deaf to those.
+async fn line_of(
+    read: impl FnOnce() -> io::Result<Option<String>> + Send + 'static,
+    stops: &mut StopSignals,
+) -> io::Result<Option<String>> {
+    tokio::select! {
+        line = tokio::task::spawn_blocking(read) => line.map_err(io::Error::other)?,
+        signal = stops.next() => {
+            output::err("\n");
+            Err(Exit::from(signal).into())
+        }
+    }
 }
 
 /// Name and what is known of it, those that are ready first. There is at least one.

@@ -9,7 +9,6 @@ use agentd_protocol::request::Send;
 use agentd_protocol::{Code, JobId, Line};
 
 use super::exit::{self, Exit};
-use super::stop_signal::StopSignal;
 use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
 use super::typed::{daemon_of, quoted, words};
 use super::{output, wording};
@@ -29,8 +28,7 @@ pub(super) fn ends(exit: Exit, error: &str, hint: Option<&str>) -> Exit {
 /// The exit code of an outcome; says on standard error what went wrong.
 pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
     match outcome {
-        TurnOutcome::Left(StopSignal::Interrupt) => Exit::Interrupted,
-        TurnOutcome::Left(StopSignal::Terminate) => Exit::Terminated,
+        TurnOutcome::Left(signal) => (*signal).into(),
         TurnOutcome::Waited(job) => {
             let (what, hint) = match job {
                 Some(job) => (
