@@ -398,7 +398,8 @@ fn tell_unread(why: &anyhow::Error) {
 
 fn tell_warnings(config: &Config) {
     let warnings = config.agents.values().flat_map(|agent| &agent.warnings);
-    for warning in warnings {
+    let of_timmy = settings::unread_by_timmy(config);
+    for warning in warnings.chain(&of_timmy) {
         // Nobody has to read it.
         let _closed = writeln!(std::io::stderr(), "warning: {warning}");
     }

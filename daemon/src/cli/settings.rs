@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agentd_base::replace::PRIVATE;
-use agentd_base::settings;
+use agentd_base::settings::{self, MEND_IT};
 use agentd_protocol::nearest::nearest;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure, in_force, with};
-use crate::config::{self, Config, ConfigError, Edit, HostEnv, check_ours, edit};
+use crate::config::{self, Config, ConfigError, Edit, HostEnv, Warning, check_ours, edit};
 use crate::platform::paths::Paths;
 
 /// What `init` writes: every line of it that is no sentence is a setting, with its default.
@@ -123,6 +123,27 @@ struct Fault {
     line: usize,
     what: String,
     hint: Option<String>,
+}
+
+/// What the built-in agent can't read of what is in force: its turns refuse it, nobody else needs it.
+pub(super) fn unread_by_timmy(config: &Config) -> Option<Warning> {
+    if config.of_timmy.is_empty() {
+        return None;
+    }
+    let text = settings::read(&config.file).ok()?;
+    match judged(&text, &config.file, &HostEnv::here()).err()? {
+        ConfigError::Wrong {
+            file,
+            line,
+            what,
+            hint,
+        } => Some(Warning {
+            what: format!("{}:{line}: {what}", file.display()),
+            hint: hint.unwrap_or_else(|| MEND_IT.to_owned()),
+        }),
+        // Those are the daemon's own to tell.
+        _ => None,
+    }
 }
 
 /// Asks the built-in agent's program whether it could read a text. Where there is none, nobody will.
