@@ -149,7 +149,7 @@ fn is_coloured(chosen: Colours, terminal: bool, said: impl Fn(&str) -> Option<St
         Colours::Auto if said("NO_COLOR").is_some() => false,
         Colours::Auto if said("CLICOLOR_FORCE").is_some_and(|value| value != "0") => true,
         Colours::Auto => {
-            let plain = said("TERM").is_some_and(|term| term == "dumb");
+            let plain = said("TERM").is_none_or(|term| term == "dumb");
             terminal && !plain && said("CLICOLOR").is_none_or(|value| value != "0")
         }
     }
@@ -177,9 +177,10 @@ mod tests {
     fn colours_are_as_the_option_and_environment_say() {
         let auto =
             |terminal, set: &[(&str, &str)]| is_coloured(Colours::Auto, terminal, among(set));
-        assert!(auto(true, &[]) && !auto(false, &[]));
-        assert!(!auto(true, &[("NO_COLOR", "1")]));
-        assert!(!auto(true, &[("TERM", "dumb")]));
+        let xterm = ("TERM", "xterm");
+        assert!(auto(true, &[xterm]) && !auto(false, &[xterm]));
+        assert!(!auto(true, &[xterm, ("NO_COLOR", "1")]));
+        assert!(!auto(true, &[("TERM", "dumb")]) && !auto(true, &[]));
         assert!(auto(false, &[("CLICOLOR_FORCE", "1")]));
         assert!(!auto(false, &[("CLICOLOR_FORCE", "0")]));
         assert!(!auto(true, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]));
