@@ -240,6 +240,13 @@ pub enum ConfigError {
     Untrusted(#[from] Untrusted),
 }
 
+/// Is it a key of a table that the built-in agent reads for itself?
+#[must_use]
+pub fn is_of_timmy(key: &str) -> bool {
+    let table = key.split_once('.').map_or(key, |(table, _)| table);
+    matches!(table, "models" | "providers" | "timmy")
+}
+
 /// Is the default agent one that there is?
 ///
 /// # Errors

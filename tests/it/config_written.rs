@@ -184,3 +184,32 @@ fn start_tells_where_a_damaged_store_lies() {
         "{started:?}"
     );
 }
+
+#[test]
+fn config_knows_keys_of_timmy_that_arent_set() {
+    let place = Place::new(&crate::support::Daemon::config(""));
+    let config = |words: &[&str]| place.agentctl(&[&["config"], words].concat());
+    for (key, code, told) in [
+        ("timmy", 1, "`timmy` is not set"),
+        ("timmy.writable", 1, "`timmy.writable` is not set"),
+        ("models.default", 1, "`models.default` is not set"),
+        ("timmy.writabel", 2, "did you mean `writable`?"),
+    ] {
+        let said = config(&["get", key]);
+        assert_eq!(said.code, Some(code), "{key}: {said:?}");
+        assert!(said.stderr.contains(told), "{key}: {said:?}");
+    }
+    let set = config(&["set", "timmy.toolsets", "file"]);
+    assert_eq!(set.code, Some(0), "one word is a list: {set:?}");
+    assert_eq!(config(&["get", "timmy.toolsets"]).stdout, "[\"file\"]\n");
+    let none = config(&["set", "timmy.toolsets", "nosuch"]);
+    assert!(none.stderr.contains("no toolset `nosuch`"), "{none:?}");
+    let words = ["send", "--no-fallback", "--tools", "nosuch", "hi"];
+    let daemon = crate::support::Daemon::start();
+    let refused = daemon.agentctl(&words);
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(
+        refused.stderr.contains("expected `file`, `file-read`"),
+        "{refused:?}"
+    );
+}

@@ -194,6 +194,9 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
         .filter(|row| row.key.starts_with(&below))
         .collect();
     if rows.is_empty() {
+        if let Some(unset) = unset_of_timmy(key, config) {
+            return Err(unset);
+        }
         let hint = match nearest(key, shown.iter().map(|row| row.key.as_str())) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`agentctl config show` lists all".to_owned(),
@@ -207,6 +210,30 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
         .map(|row| format!("{} = {}", row.key, row.value))
         .collect();
     answer(&lines.join("\n"))
+}
+
+/// What is said of a key of the built-in agent's that isn't in the file. It knows which there are.
+fn unset_of_timmy(key: &str, config: &Config) -> Option<CliFailure> {
+    if !config::is_of_timmy(key) {
+        return None;
+    }
+    // No value fits everywhere: one that doesn't fit has a key, too.
+    let asked = match key.contains('.') {
+        true => judged(&format!("{key} = 0\n"), &config.file, &HostEnv::here()),
+        false => Ok(()),
+    };
+    match asked {
+        Err(ConfigError::Wrong { what, hint, .. }) if what.starts_with("unknown key ") => {
+            let hint = hint.unwrap_or_else(|| "`agentctl config show` lists all".to_owned());
+            Some(with(USAGE)(anyhow!(
+                "there is no setting `{key}`; hint: {hint}"
+            )))
+        }
+        _ => Some(with(FAILED)(anyhow!(
+            "`{key}` is not set; hint: the built-in agent's defaults are in \
+             docs/src/configuration.md"
+        ))),
+    }
 }
 
 /// A string without its quotation marks; anything else as it is written.
