@@ -208,7 +208,7 @@ pub struct NoSuchDefault {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("can't read `{}`: {source}", file.display())]
+    #[error("can't read `{}`: {source}{}", file.display(), settings::unreadable(file, source))]
     Io {
         /// Which.
         file: PathBuf,

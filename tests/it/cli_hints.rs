@@ -185,7 +185,10 @@ fn send_begins_no_session_called_as_a_job() {
     let send = |name: &str| daemon.agentctl(&["send", "--session", name, "hi"]);
     let refused = send("j7");
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("hint: choose another name"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("hint: choose another name"),
+        "{refused:?}"
+    );
     assert_eq!(send("j").code, Some(0));
     // One of a program's goes on.
     daemon.ask(r#"{"session":"j7","prompt":"hi"}"#);
@@ -193,12 +196,17 @@ fn send_begins_no_session_called_as_a_job() {
     assert_eq!(goes_on.code, Some(0), "{goes_on:?}");
     let conflict = daemon.agentctl(&["send", "--agent", "chaos", "-s", "j", "hi"]);
     assert!(
-        conflict.stderr.contains("hint: `--agent timmy` goes on with it, `--session OTHER`"),
+        conflict
+            .stderr
+            .contains("hint: `--agent timmy` goes on with it, `--session OTHER`"),
         "{conflict:?}"
     );
     let unknown = daemon.agentctl(&["send", "--agent", "zzzzzz", "hi"]);
     assert!(unknown.stderr.contains("known agents: "), "{unknown:?}");
-    assert!(!unknown.stderr.contains("hermes"), "only those there: {unknown:?}");
+    assert!(
+        !unknown.stderr.contains("hermes"),
+        "only those there: {unknown:?}"
+    );
 }
 
 #[test]
@@ -210,5 +218,8 @@ fn service_shown_without_a_manager_has_its_units() {
     let shown = crate::support::finish(command, b"");
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains("Type=notify"), "{shown:?}");
-    assert!(shown.stderr.contains("note: there is no service manager"), "{shown:?}");
+    assert!(
+        shown.stderr.contains("note: there is no service manager"),
+        "{shown:?}"
+    );
 }

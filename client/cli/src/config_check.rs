@@ -79,7 +79,11 @@ pub(super) fn of_program() -> Option<Unusable> {
         Ok(said) => match serde_json::from_slice(&said.stdout) {
             Ok(Checked { refused }) => refused?,
             // It knows no place for its files, or is no agentd.
-            Err(_) => String::from_utf8_lossy(&said.stderr).trim_end().to_owned(),
+            Err(_) => {
+                let said = String::from_utf8_lossy(&said.stderr);
+                let said = said.trim_end();
+                said.strip_prefix("error: ").unwrap_or(said).to_owned()
+            }
         },
         Err(error) => {
             let program = program.display();

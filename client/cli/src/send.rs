@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use agentd_protocol::{JobId, Line};
 use agentd_protocol::request::{Mode, OnQuestion, Send};
 use agentd_protocol::rows::SessionPhase;
+use agentd_protocol::{JobId, Line};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -185,7 +185,10 @@ impl OwnTurn<'_> {
 /// A new session that is called as jobs are could be named by no command: `j1` is the job. One that
 /// is there already goes on.
 async fn begins_no_job(client: &mut Client, send: &Send) -> Result<(), Exit> {
-    let job = send.session.as_deref().filter(|name| name.parse::<JobId>().is_ok());
+    let job = send
+        .session
+        .as_deref()
+        .filter(|name| name.parse::<JobId>().is_ok());
     let Some(name) = job else {
         return Ok(());
     };

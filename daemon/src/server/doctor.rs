@@ -297,12 +297,12 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
         let Err(why) = &agent.usable else { continue };
         // What was only looked for may be missing.
         if config.agents.contains_key(&agent.name) {
-            let found = format!("`{}` can't be used: {why}", agent.name);
-            findings.push(Finding::problem(
-                "agents",
-                found,
-                "`agentctl agents` says more",
-            ));
+            let name = &agent.name;
+            let found = format!("`{name}` can't be used: {why}");
+            let remedy = format!(
+                "mend that or its table in config.toml, or `agentctl agents remove {name}`"
+            );
+            findings.push(Finding::problem("agents", found, remedy));
         }
     }
     if let Some(path) = &patient.service_path {

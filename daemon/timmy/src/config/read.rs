@@ -73,7 +73,7 @@ impl Places {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file can't be read.
-    #[error("can't read `{}`: {source}", file.display())]
+    #[error("can't read `{}`: {source}{}", file.display(), settings::unreadable(file, source))]
     Io {
         /// Which.
         file: PathBuf,
