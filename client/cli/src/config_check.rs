@@ -26,7 +26,8 @@ pub(super) struct Unusable {
 impl Unusable {
     /// Of what the daemon's program says: a sentence, and often what to do.
     fn of(why: &str) -> Self {
-        let (why, hint) = match why.split_once("; hint: ") {
+        let hinted = why.split_once("; hint: ");
+        let (why, hint) = match hinted.or_else(|| why.split_once("\nhint: ")) {
             Some((why, hint)) => (why, hint),
             None => (why, MEND_IT),
         };

@@ -60,6 +60,28 @@ fn called(line: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn help_breaks_no_line_by_itself() {
+    fn lines(command: &clap::Command, broken: &mut Vec<String>) {
+        let help = command.get_after_help().map(ToString::to_string);
+        let long = |line: &&str| line.chars().count() > 100;
+        broken.extend(
+            help.iter()
+                .flat_map(|help| help.lines().filter(long).map(str::to_owned)),
+        );
+        command
+            .get_subcommands()
+            .for_each(|inner| lines(inner, broken));
+    }
+    let mut broken = Vec::new();
+    lines(&Cli::command(), &mut broken);
+    assert_eq!(
+        broken,
+        Vec::<String>::new(),
+        "they are broken once more at 100 columns"
+    );
+}
+
+#[test]
 fn help_has_examples_that_the_program_takes() {
     fn examples(command: &clap::Command, found: &mut Vec<Vec<String>>) {
         let help = command.get_after_help().map(ToString::to_string);
