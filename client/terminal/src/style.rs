@@ -105,6 +105,13 @@ impl Style {
         Self::of(io::stdout().is_terminal(), columns.map(|(width, _)| width))
     }
 
+    /// That of standard error.
+    #[must_use]
+    pub fn of_stderr() -> Self {
+        let columns = terminal_size_of(io::stderr());
+        Self::of(io::stderr().is_terminal(), columns.map(|(width, _)| width))
+    }
+
     fn of(terminal: bool, columns: Option<Width>) -> Self {
         let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let columns = columns.map(|Width(columns)| usize::from(columns));
