@@ -223,3 +223,37 @@ fn service_shown_without_a_manager_has_its_units() {
         "{shown:?}"
     );
 }
+
+#[test]
+fn send_without_a_login_names_the_other_agents() {
+    // The built-in agent without a key.
+    let config = Daemon::config("").replace("provider = \"echo\"\n", "");
+    let place = Place::new(&config);
+    assert_eq!(place.agentctl(&["start"]).code, Some(0));
+    let failed = place.agentctl(&["send", "hi"]);
+    let named = place.agentctl(&["send", "--agent", "timmy", "hi"]);
+    assert_eq!(place.agentctl(&["stop"]).code, Some(0));
+    let others = "hint: other agents are there: chaos; ";
+    assert!(failed.stderr.contains(others), "{failed:?}");
+    assert!(!named.stderr.contains(others), "{named:?}");
+}
+
+#[test]
+fn agents_default_says_that_nobody_is_logged_in() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new("");
+    let claude = place.path("bin/claude");
+    std::fs::create_dir_all(place.path("bin")).unwrap();
+    std::fs::write(&claude, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = place.command(AGENTCTL);
+    command.env("PATH", place.path("bin"));
+    command.args(["agents", "default", "claude"]);
+    let said = finish(command, b"");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.stderr
+            .contains("note: nobody is logged in to `claude`"),
+        "{said:?}"
+    );
+}

@@ -178,7 +178,11 @@ impl OwnTurn<'_> {
             }
             break outcome;
         };
-        Ok(outcome::conclude(&outcome, Again::Send(&send)))
+        let exit = outcome::conclude(&outcome, Again::Send(&send));
+        if send.agent.is_none() && send.session.is_none() {
+            choose::tell_others(&outcome, self.socket).await;
+        }
+        Ok(exit)
     }
 }
 
