@@ -13,6 +13,9 @@ use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
 use super::typed::{daemon_of, quoted, words};
 use super::{output, wording};
 use agentd_client::client::ClientError;
+use agentd_client::endpoint::LocalEndpoint;
+use agentd_client::fallback::Lock;
+use agentd_client::places::Environment;
 use agentd_client::wire::Received;
 
 /// The commands that send one turn, and their option for its key.
@@ -196,9 +199,16 @@ pub(super) fn retry_hint(
     key: &str,
     session: Option<&str>,
 ) -> String {
+    let words = words();
+    let here = LocalEndpoint::find(None, &Environment::of_process());
+    // Of another machine nothing is known.
+    let first = match daemon_of(&words).is_empty() && here.lock() == Lock::Free {
+        true => "hint: no daemon runs: `agentctl start` starts it\n",
+        false => "",
+    };
     format!(
-        "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
-        retry_command(&words(), commands, option, key, session)
+        "{first}hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
+        retry_command(&words, commands, option, key, session)
     )
 }
 

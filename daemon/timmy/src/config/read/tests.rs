@@ -157,6 +157,14 @@ fn configuration_mistake_names_line_and_what_was_meant() {
             "[providers.gemini]\n\ncontext_window = 0",
             ":3: `providers.gemini.context_window` is 0, expected tokens from 1",
         ),
+        (
+            "[timmy]\nnetwork = 'maybe'",
+            ":2: `network`: invalid type: string",
+        ),
+        (
+            "[providers.x]\nbase_url = 'ftp://a'",
+            ":2: `providers.x.base_url`: `ftp://a` is not a base URL",
+        ),
         ("[models", ":1: "),
     ] {
         let said = refused(text);
