@@ -73,6 +73,33 @@ async fn store_without_a_session_says_none() {
     assert!(store.open(named).await.unwrap().is_some());
 }
 
+#[test]
+fn store_writes_its_log_back_once_in_many_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = || std::fs::metadata(dir.path().join("timmy.db-wal")).map_or(0, |log| log.len());
+    let (mut longest, mut shortened) = (0, 0);
+    for _ in 0..60 {
+        let before = log();
+        let conn = prepare(dir.path()).unwrap();
+        shortened += usize::from(log() < before);
+        conn.execute(
+            "INSERT INTO sessions (created_at, used_at, system) VALUES (1, 1, 'x')",
+            [],
+        )
+        .unwrap();
+        drop(conn);
+        longest = longest.max(log());
+    }
+    assert!((1..8).contains(&shortened), "{shortened} times");
+    assert!(
+        longest < 110 * 4120,
+        "{longest} bytes are read by the next one"
+    );
+    let conn = prepare(dir.path()).unwrap();
+    let kept = conn.query_row("SELECT count(*) FROM sessions", [], |row| row.get(0));
+    assert_eq!(kept, Ok(60));
+}
+
 #[tokio::test]
 async fn store_opens_a_session_once_in_all_processes() {
     let dir = tempfile::tempdir().unwrap();
