@@ -166,6 +166,29 @@ async fn store_commits_others_when_one_job_fails() {
     assert_eq!(all, (Ok(()), Err(StoreError::Changed), Ok(())));
 }
 
+#[test]
+fn sessions_are_forgotten_without_a_look_at_all() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let mut conn = prepare(dir.path()).unwrap();
+    let many = "WITH RECURSIVE n (at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 5000)
+        INSERT INTO sessions (created_at, used_at, bytes, system) SELECT at, at, 9, 'x' FROM n";
+    conn.execute(many, []).unwrap();
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    conn.progress_handler(100, Some(count)).unwrap();
+    assert_eq!(rows::old(&conn, 1, MOST_BYTES, 200).unwrap(), []);
+    assert_eq!(rows::old(&conn, 11, MOST_BYTES, 200).unwrap().len(), 10);
+    let hundreds = steps.swap(0, Ordering::Relaxed);
+    assert!(hundreds < 10, "{hundreds} hundred steps");
+    // All that is beyond goes, whenever it was used: two sessions fit.
+    assert_eq!(rows::old(&conn, 1, 18, 200).unwrap().len(), 200);
+}
+
 #[tokio::test]
 async fn old_sessions_are_forgotten_and_open_ones_stay() {
     let dir = tempfile::tempdir().unwrap();
