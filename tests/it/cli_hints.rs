@@ -211,11 +211,11 @@ fn send_begins_no_session_called_as_a_job() {
 
 #[test]
 fn service_shown_without_a_manager_has_its_units() {
-    let place = crate::support::Place::new(&Daemon::config(""));
-    let mut command = place.command(crate::support::AGENTCTL);
+    let place = Place::new(&Daemon::config(""));
+    let mut command = place.command(AGENTCTL);
     command.args(["service", "install", "--dry-run"]);
     command.env("PATH", place.path("bin"));
-    let shown = crate::support::finish(command, b"");
+    let shown = finish(command, b"");
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.stdout.contains("Type=notify"), "{shown:?}");
     assert!(
