@@ -122,7 +122,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[models]\non_refusal = 'go on'",
-        ":2: unknown variant `go on`",
+        ":2: `on_refusal`: unknown variant `go on`",
     ),
     (
         "[providers.mine]\nwire = 'openai'",
@@ -134,7 +134,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nprice = [-1.0, 2.0]",
-        ":3: a price is a number of dollars",
+        ":3: `price`: a price is a number of dollars",
     ),
     (
         "[timmy.mcp.x]\nread_only = []",
