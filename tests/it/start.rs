@@ -255,6 +255,8 @@ fn config_check_says_whether_a_daemon_would_start() {
     );
     let said = check(&[]);
     assert_eq!(said.code, Some(78), "{said:?}");
+    // To people it is told in lines.
+    let why = why.replace("; hint: ", "\nhint: ");
     assert!(said.stderr.contains(&why), "{said:?}");
 }
 
