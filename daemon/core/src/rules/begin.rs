@@ -11,7 +11,7 @@ use agentd_protocol::request::Send;
 use crate::agent::Resume;
 use crate::effect::{Effect, StopStage};
 use crate::ids::{Process, SessionId, TurnId, WorkerId};
-use crate::jobs::job::Phase;
+use crate::jobs::job::{Job, Phase};
 use crate::jobs::said::Notice;
 use crate::log::What;
 use crate::outbox::awaiting::Awaiting;
@@ -256,13 +256,11 @@ impl State {
     fn note_overtaken(&mut self, turn: TurnId) {
         let job = expected!(self.jobs.get(turn));
         let session = expected!(self.sessions.get(job.session));
-        let is_held = |older: &&TurnId| {
-            let older = self.jobs.get(older);
-            older.is_some_and(|older| {
-                matches!(older.phase, Phase::Held) && older.number < job.number
-            })
-        };
-        let held = session.queue.iter().filter(is_held).count();
+        // Of the oldest alone: thousands may wait behind this one.
+        let older = session.queue.iter().take_while(|older| **older < turn);
+        let is_held = |older: &Job| matches!(older.phase, Phase::Held);
+        let held = older.filter(|older| self.jobs.get(older).is_some_and(is_held));
+        let held = held.count();
         if held > 0 && job.attempt <= 1 {
             let turns = if held == 1 { "turn" } else { "turns" };
             let text = format!(
