@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use crate::cli_agents::{program, row, start};
-use crate::support::{Client, Daemon, Place, chaos_worker, wait_for};
+use crate::cli_agents::{row, start};
+use crate::support::{Client, Daemon, Place, chaos_worker, copy_program, program, wait_for};
 
 fn send(client: &mut Client, agent: &str, session: &str, text: &str) {
     // Processes are shared by those of one directory.
@@ -28,7 +28,7 @@ fn ended(client: &mut Client) -> serde_json::Value {
 fn agent_away_for_a_moment_answers_once_back() {
     let place = Place::new("");
     let (there, away) = (place.path("worker"), place.path("worker.old"));
-    std::fs::copy(chaos_worker(), &there).unwrap();
+    copy_program(chaos_worker(), &there);
     let script = program(&place.path("bin"), "once", "cat");
     place.configure(&format!(
         "alias = false\n[agents.long]\nkind = \"jsonl\"\ncommand = [{there:?}]\n\

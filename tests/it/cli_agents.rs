@@ -1,23 +1,13 @@
 //! `agentctl agents`: what is there, what can be added, and whether it answers.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, wait_for};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, program, wait_for};
 
 pub const SYSTEM: &str = "/usr/bin:/bin";
-
-/// A shell script that people would call an agent.
-pub fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
-    std::fs::create_dir_all(dir).unwrap();
-    let file = dir.join(name);
-    std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-    file
-}
 
 /// Answers `--version`, and counts how often it was asked.
 fn counting(version: &str) -> String {

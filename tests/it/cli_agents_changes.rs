@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::cli_agents::row;
-use crate::support::{AGENTCTL, AGENTD, Daemon, Place, finish};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, finish, program};
 
 #[test]
 fn agents_changes_keep_the_comments_of_the_file() {
@@ -175,10 +175,7 @@ fn agents_add_notes_why_one_is_not_usable() {
 #[test]
 fn agents_add_takes_a_program_of_this_directory() {
     let place = Place::new("");
-    let program = place.path("home/mine");
-    std::fs::write(&program, "#!/bin/sh\ncat\n").unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&program, mode).unwrap();
+    let program = program(&place.path("home"), "mine", "cat");
     let added = place.agentctl(&[
         "agents", "add", "mine", "--kind", "exec", "--", "./mine", "./x",
     ]);

@@ -1,6 +1,6 @@
 //! What `agentctl` proposes where no daemon runs, or its store is away: commands that help there.
 
-use crate::support::{AGENTCTL, Daemon, Place, finish};
+use crate::support::{AGENTCTL, Daemon, Place, finish, program};
 
 const START: &str = "hint: `agentctl start` starts it\n";
 
@@ -240,12 +240,8 @@ fn send_without_a_login_names_the_other_agents() {
 
 #[test]
 fn agents_default_says_that_nobody_is_logged_in() {
-    use std::os::unix::fs::PermissionsExt as _;
     let place = Place::new("");
-    let claude = place.path("bin/claude");
-    std::fs::create_dir_all(place.path("bin")).unwrap();
-    std::fs::write(&claude, "#!/bin/sh\n").unwrap();
-    std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program(&place.path("bin"), "claude", "");
     let mut command = place.command(AGENTCTL);
     command.env("PATH", place.path("bin"));
     command.args(["agents", "default", "claude"]);

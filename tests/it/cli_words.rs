@@ -3,12 +3,12 @@
 //!
 //! Owns stand-ins for `ssh`, which say what the real one says. The real one is in `ssh`.
 
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::chown;
 use std::path::Path;
 
 use nix::unistd::Uid;
 
-use crate::support::{AGENTCTL, AGENTD, Daemon, Finished, Place, finish, skipped};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Finished, Place, finish, program, skipped};
 
 const NOBODY: u32 = 65534;
 
@@ -20,10 +20,7 @@ fn place() -> Place {
 fn by_ssh(script: &str, words: &[&str]) -> Finished {
     let place = place();
     let bin = place.path("bin");
-    std::fs::create_dir(&bin).unwrap();
-    let ssh = bin.join("ssh");
-    std::fs::write(&ssh, format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program(&bin, "ssh", script);
     let mut command = place.command(AGENTCTL);
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     command.args(words);

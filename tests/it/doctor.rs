@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill, skipped};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill, program, skipped};
 
 struct Told {
     code: Option<i32>,
@@ -331,14 +331,10 @@ fn a_clock_behind_what_was_written_is_told() {
 
 /// A `systemctl` that says what a real one would.
 fn service_manager(place: &Place, units: &str, path: &str) {
-    let bin = place.path("bin");
-    fs::create_dir_all(&bin).unwrap();
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in\n*show-environment*) echo 'PATH={path}' ;;\n*) cat <<'END'\n{units}\nEND\n;;\nesac\n"
+        "case \"$*\" in\n*show-environment*) echo 'PATH={path}' ;;\n*) /bin/cat <<'END'\n{units}\nEND\n;;\nesac"
     );
-    let script = script.replace("cat <<", "/bin/cat <<");
-    fs::write(bin.join("systemctl"), script).unwrap();
-    set_mode(&bin.join("systemctl"), 0o755);
+    program(&place.path("bin"), "systemctl", &script);
 }
 
 #[test]
@@ -356,9 +352,7 @@ fn doctor_tells_the_service_and_its_path() {
         )
     };
     // An agent that the shell finds, and the service doesn't.
-    fs::create_dir_all(place.path("bin")).unwrap();
-    fs::write(place.path("bin/pi"), "#!/bin/sh\n").unwrap();
-    set_mode(&place.path("bin/pi"), 0o755);
+    program(&place.path("bin"), "pi", "");
     for (active, verdict) in [
         ("failed", "problem"),
         ("inactive", "warning"),

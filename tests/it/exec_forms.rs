@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cli_agents::{SYSTEM, program, row, start};
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, wait_for};
+use crate::cli_agents::{SYSTEM, row, start};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, program, wait_for};
 
 /// Programs of before their long-lived form: what each is asked is written down.
 const OLD: [(&str, &str); 2] = [

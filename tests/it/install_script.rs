@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Finished, Place, finish, needs};
+use crate::support::{Finished, Place, copy_program, finish, needs, program};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/install.sh");
 const PROGRAMS: [&str; 3] = ["agentctl", "agentd", "timmy"];
@@ -257,15 +257,13 @@ fn install_cut_anywhere_goes_on_with_whole_programs() {
     let (old, new) = (target.good("1"), target.good("2"));
     // Kills the script instead of its nth `mv`.
     let shims = target.0.path("shims");
-    fs::create_dir(&shims).unwrap();
     let mv = needs("mv").unwrap();
     let shim = format!(
-        "#!/bin/sh\necho x >>\"$COUNTED\"\n\
-         [ \"$(wc -l <\"$COUNTED\")\" -lt \"$KILL_AT\" ] || kill -9 $PPID\nexec {} \"$@\"\n",
+        "echo x >>\"$COUNTED\"\n\
+         [ \"$(wc -l <\"$COUNTED\")\" -lt \"$KILL_AT\" ] || kill -9 $PPID\nexec {} \"$@\"",
         mv.display()
     );
-    fs::write(shims.join("mv"), shim).unwrap();
-    fs::set_permissions(shims.join("mv"), fs::Permissions::from_mode(0o755)).unwrap();
+    program(&shims, "mv", &shim);
     let path = format!("{}:{}", shims.display(), std::env::var("PATH").unwrap());
     let complete = {
         assert_eq!(target.install(&new).code, Some(0));
@@ -385,7 +383,7 @@ fn install_neither_replaces_nor_removes_changed_files() {
         target.prefix().join("bin/agentctl"),
     );
     let mine = target.0.path("mine");
-    fs::copy(&agentctl, &mine).unwrap();
+    copy_program(&agentctl, &mine);
     fs::remove_file(&agentctl).unwrap();
     std::os::unix::fs::symlink(&mine, &agentctl).unwrap();
     target.refused(&[text(&new.tarball)], "bin/agentctl` is there and is not");

@@ -3,14 +3,16 @@
 //! Owns the daemons that outlive the command that started them: each place ends its own.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 
 use crate::screen::{at_terminal, ended};
-use crate::support::{AGENTCTL, AGENTD, Daemon, Finished, Place, finish, is_alive, kill, wait_for};
+use crate::support::{
+    AGENTCTL, AGENTD, Daemon, Finished, Place, copy_program, finish, is_alive, kill, program,
+    wait_for,
+};
 
 /// A place whose daemon, if there is one, ends with it.
 pub struct Started(pub Place);
@@ -326,16 +328,14 @@ fn start_that_lost_leaves_no_process() {
     // An installation whose daemon takes its time to begin.
     let bin = started.0.path("bin");
     std::fs::create_dir(&bin).unwrap();
-    std::fs::copy(AGENTCTL, bin.join("agentctl")).unwrap();
+    copy_program(AGENTCTL, &bin.join("agentctl"));
     let (gate, late) = (started.0.path("gate"), started.0.path("late"));
     let script = format!(
-        "#!/bin/sh\necho $$ > {}\nuntil [ -e {} ]; do sleep 0.01; done\nexec {AGENTD} \"$@\"\n",
+        "echo $$ > {}\nuntil [ -e {} ]; do sleep 0.01; done\nexec {AGENTD} \"$@\"",
         late.display(),
         gate.display()
     );
-    std::fs::write(bin.join("agentd"), script).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(bin.join("agentd"), mode).unwrap();
+    program(&bin, "agentd", &script);
     let mut command = started.0.command(bin.join("agentctl"));
     command.arg("start");
     let slow = std::thread::spawn(move || finish(command, b""));
@@ -420,10 +420,7 @@ fn agents(place: &Place, names: &[&str]) {
     let bin = place.path("bin");
     std::fs::create_dir(&bin).unwrap();
     for name in names {
-        let mut file = File::create(bin.join(name)).unwrap();
-        writeln!(file, "#!/bin/sh\nexec cat").unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(bin.join(name), mode).unwrap();
+        program(&bin, name, "exec cat");
     }
     let agent = |name: &&str| {
         let program = bin.join(name);
@@ -489,10 +486,7 @@ fn default_agent_has_to_be_usable_or_forced() {
 
 /// `agentctl` with an editor that is this script.
 fn edited(place: &Place, script: &str) -> Command {
-    let editor = place.path("editor");
-    std::fs::write(&editor, format!("#!/bin/sh\n{script}\n")).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&editor, mode).unwrap();
+    let editor = program(place.dir.path(), "editor", script);
     let mut command = place.command(AGENTCTL);
     command.args(["config", "edit"]);
     command

@@ -6,7 +6,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Place, chaos_worker, is_alive, kill, needs, wait_for};
+use crate::support::{Daemon, Place, chaos_worker, copy_program, is_alive, kill, needs, wait_for};
 
 /// The final line of a turn of the chaos worker.
 pub fn chaos(daemon: &Daemon, script: &str) -> Value {
@@ -195,7 +195,7 @@ fn worker_that_is_not_configured_is_not_retried() {
 fn program_that_went_is_named_and_waited_for() {
     let place = Place::new("");
     let program = place.path("worker");
-    std::fs::copy(chaos_worker(), &program).unwrap();
+    copy_program(chaos_worker(), &program);
     place.configure(&jsonl("chaos", &[program.to_str().unwrap()]));
     let daemon = place.start();
     // Its look at the programs was before it answers.
@@ -208,7 +208,7 @@ fn program_that_went_is_named_and_waited_for() {
     let note = lines.last().unwrap()["text"].as_str().unwrap();
     assert!(note.contains(program.to_str().unwrap()), "{note}");
     // Half of an upgrade.
-    std::fs::copy(chaos_worker(), &program).unwrap();
+    copy_program(chaos_worker(), &program);
     let mode = |mode| std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode));
     mode(0o644).unwrap();
     mode(0o755).unwrap();

@@ -367,6 +367,30 @@ impl Client {
 }
 
 /// What a program left behind.
+/// A shell script that people would call a program.
+///
+/// Written by a process of its own, as copies are: one that another test starts meanwhile would have
+/// the file open for writing, and nobody could run it ("Text file busy").
+pub fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
+    std::fs::create_dir_all(dir).unwrap();
+    let file = dir.join(name);
+    let mut write = Command::new("sh");
+    write
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(&file);
+    let written = finish(write, format!("#!/bin/sh\n{script}\n").as_bytes());
+    assert_eq!(written.code, Some(0), "{written:?}");
+    file
+}
+
+/// A copy of a program that can be run at once, as `program` says.
+pub fn copy_program(from: impl AsRef<std::ffi::OsStr>, to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg(from.as_ref()).arg(to);
+    let copied = finish(copy, b"");
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+}
+
 #[derive(Debug)]
 pub struct Finished {
     pub code: Option<i32>,
