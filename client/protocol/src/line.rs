@@ -425,6 +425,9 @@ pub struct TurnFacts {
     pub job: Option<JobId>,
     #[serialize_always]
     pub session: Option<String>,
+    // Before the text, which may be long: a list of sessions reads how a stored line begins.
+    pub context_tokens: Option<u64>,
+    pub context_window: Option<u64>,
     #[serde(default)]
     pub text: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

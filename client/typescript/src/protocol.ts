@@ -495,6 +495,8 @@ export interface ErrorLine {
   retryable: boolean;
   job?: string | null;
   session?: string | null;
+  context_tokens?: number | null;
+  context_window?: number | null;
   text?: string;
   truncated?: boolean;
   refusal?: string | null;
@@ -877,6 +879,8 @@ export interface MessageEndLine {
   stop: Stop;
   job: string | null;
   session: string | null;
+  context_tokens?: number;
+  context_window?: number;
   text: string;
   truncated?: boolean;
   refusal?: string;
@@ -1624,6 +1628,10 @@ export interface SessionRow {
   preview: string;
   model: string | null;
   turns: number;
+  /** Tokens in its context after the last turn whose agent said so. */
+  context_tokens?: number;
+  /** Tokens that fit into it. */
+  context_window?: number;
   created_at: string;
   last_active_at: string;
   /** Seconds since then, as far as the daemon saw them pass, whatever its clock was set to. */

@@ -157,6 +157,8 @@ pub struct Reports {
     pub tools: bool,
     /// The tokens that were used.
     pub usage: bool,
+    /// How much of its context a session has used, and how much fits.
+    pub context: bool,
     /// Where what it says of its cost comes from; empty where it says nothing.
     pub costs: &'static [CostStatus],
     /// What it asks.
@@ -171,6 +173,7 @@ impl Reports {
         thinking: false,
         tools: false,
         usage: false,
+        context: false,
         costs: &[],
         questions: &[],
         stops: &[Stop::EndTurn, Stop::Cancelled],

@@ -463,6 +463,26 @@ pub enum WorkerEvent {
     },
 }
 
+/// How full the context of a session is, as its agent counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ContextUse {
+    /// Tokens of the conversation with its last answer.
+    pub tokens: Option<u64>,
+    /// Tokens that fit.
+    pub window: Option<u64>,
+}
+
+impl ContextUse {
+    /// What is told of it: agents say 0 of what they don't know.
+    #[must_use]
+    pub fn known(tokens: Option<u64>, window: Option<u64>) -> Self {
+        Self {
+            tokens: tokens.filter(|tokens| *tokens > 0),
+            window: window.filter(|window| *window > 0),
+        }
+    }
+}
+
 /// How a turn ended.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
@@ -480,6 +500,8 @@ pub struct Outcome {
     pub local: Option<bool>,
     /// `None` where the agent reports none: never invented.
     pub usage: Option<Usage>,
+    /// What the session's context holds by now, where the agent says it.
+    pub context: ContextUse,
     /// What the agent says it cost.
     pub cost: Cost,
     /// Each a JSON object; `None` where the agent reports none.
@@ -513,6 +535,7 @@ impl Outcome {
             thinking: None,
             local: None,
             usage: None,
+            context: ContextUse::default(),
             cost: Cost::default(),
             api_calls: None,
             refusal: None,

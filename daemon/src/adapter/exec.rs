@@ -84,6 +84,7 @@ pub fn describe(command: &[String]) -> Capabilities {
         tells: Reports {
             // Only where its `output` has them.
             usage: true,
+            context: false,
             costs: &[CostStatus::Estimated],
             ..Reports::TEXT
         },

@@ -15,7 +15,8 @@ use agentd_core::ids::TurnId;
 use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
-    Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand, WorkerEvent,
+    ContextUse, Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand,
+    WorkerEvent,
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop};
@@ -73,6 +74,7 @@ pub const fn describe() -> Capabilities {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[
                 CostStatus::Actual,
                 CostStatus::Estimated,
@@ -563,6 +565,7 @@ fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
         thinking: line.string("thinking"),
         local: line.get("local"),
         usage: line.get("usage"),
+        context: ContextUse::known(line.get("context_tokens"), line.get("context_window")),
         cost: line.get("cost").unwrap_or_default(),
         api_calls: api_calls.map(|calls| {
             let calls = calls.iter().map(|call| call.get());

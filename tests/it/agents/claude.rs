@@ -109,6 +109,9 @@ fn it_thinks_and_says_what_that_cost() {
         // The twelve that Claude counts, and the seven that were cached.
         let usage = json!({"input_tokens": 19, "output_tokens": 3, "cache_read_tokens": 5, "cache_write_tokens": 2, "reasoning_tokens": 0});
         assert_eq!(last["usage"], usage);
+        assert_eq!(last["context_tokens"], 22);
+        let listed = scene.daemon.ask(r#"{"type":"session.list"}"#);
+        assert_eq!(listed[0]["sessions"][0]["context_tokens"], 22);
         assert_eq!(last["cost"]["status"], "estimated", "{last:#}");
         let first = last["cost"]["usd"].as_f64().unwrap();
         // What it says is the sum since it started; a turn's own part is told.

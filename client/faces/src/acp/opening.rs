@@ -240,6 +240,9 @@ impl Acp {
         known.begun |= row.turns > 0;
         known.titled = !row.title.is_empty();
         known.spent = (row.turns == 0).then_some(0.0);
+        if let Some(opening) = &mut known.opening {
+            opening.context = (row.context_tokens, row.context_window);
+        }
         let how = known.opening.as_ref().map(|opening| opening.how);
         match (how, &mut known.opening) {
             (Some(How::Load), Some(opening)) => {
@@ -417,6 +420,8 @@ impl Acp {
         let waiting = std::mem::take(&mut known.waiting);
         let taken = self.take_up(session, opening.how, opening.unfinished);
         self.tell(session, &taken.updates, out);
+        let (used, size) = opening.context;
+        self.tell_use(session, used, size, out);
         let Some(known) = self.sessions.get(session) else {
             return;
         };

@@ -68,6 +68,8 @@ pub(super) struct Opening {
     pub(super) looks: usize,
     /// Turns in flight.
     pub(super) unfinished: Vec<TurnRow>,
+    /// Tokens in its context, and how many fit, where that is known.
+    pub(super) context: (Option<u64>, Option<u64>),
 }
 
 /// Which request is answered when a session is open.
@@ -103,6 +105,7 @@ impl Opening {
             history: None,
             looks: 0,
             unfinished: Vec::new(),
+            context: (None, None),
         }
     }
 

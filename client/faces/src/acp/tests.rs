@@ -185,7 +185,7 @@ fn ended(job: &str, seq: u64, stop: &str) -> Value {
     json!({"type": "message_end", "seq": seq, "replayed": false, "stop": stop, "job": job, "session": SESSION,
         "text": "", "context": "new", "agent": "pi", "provider": "p", "model": "one", "thinking": null,
         "usage": {"input_tokens": 7, "output_tokens": 2}, "cost": {"usd": 0.5, "status": "actual"},
-        "api_calls": [{"usage": {"input_tokens": 40, "output_tokens": 2}}], "tool_trace": []})
+        "context_tokens": 42, "context_window": 900, "api_calls": [], "tool_trace": []})
 }
 
 fn failed(job: &str, seq: u64, code: &str) -> Value {

@@ -96,6 +96,10 @@ class SessionInfo(Row):
     """The end of what was said."""
     model: str | None = None
     turns: int = 0
+    context_tokens: int | None = None
+    """Tokens in its context after the last turn whose agent said so."""
+    context_window: int | None = None
+    """Tokens that fit into it."""
     created_at: datetime | None = None
     last_active_at: datetime | None = None
     idle_s: int | None = None

@@ -65,6 +65,7 @@ pub const fn describe() -> Capabilities {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[CostStatus::Estimated],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,
@@ -247,6 +248,7 @@ impl Acp {
             // The answer names none: the one that is set has run it.
             model: self.offer.model(),
             usage,
+            context: turn.context,
             cost: turn.cost(self.name.as_deref()),
             ..Outcome::ended(Stop::EndTurn)
         };

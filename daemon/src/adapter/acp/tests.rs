@@ -3,7 +3,7 @@
 use super::replay::{Replay, pinned, spawn};
 use super::*;
 use crate::adapter::testing::{prompt, servers, servers_of_today};
-use agentd_core::worker::WorkerCommand;
+use agentd_core::worker::{ContextUse, WorkerCommand};
 
 #[test]
 fn handshake_offers_nothing_and_opens_one_session() {
@@ -338,7 +338,9 @@ fn cost_of_a_turn_is_the_sessions_increase() {
     for (turn, amount, usd) in [(1, 0.25, Some(0.25)), (2, 1.0, Some(0.75)), (3, 1.0, None)] {
         replay.update(&json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}}));
         replay.answer(&json!({"stopReason": "end_turn"}));
-        assert_eq!(replay.outcomes()[turn - 1].cost.usd, usd);
+        let outcome = replay.outcomes()[turn - 1];
+        assert_eq!(outcome.cost.usd, usd);
+        assert_eq!(outcome.context, ContextUse::known(Some(1), Some(2)));
         replay.tell(&prompt(turn as u64 + 1, "x"));
     }
 }

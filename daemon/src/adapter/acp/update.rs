@@ -3,7 +3,7 @@
 //! Owns what each update means, and that history repeated by `session/load` is not a turn's. An
 //! unknown update is noted.
 
-use agentd_core::worker::WorkerEvent;
+use agentd_core::worker::{ContextUse, WorkerEvent};
 use agentd_protocol::line::Usage;
 
 use super::turn::seen;
@@ -131,7 +131,11 @@ impl Acp {
         }
     }
 
+    /// What the session's context holds, and what the session has cost.
     fn spend(&mut self, update: &Object<'_>) {
+        if let Some(turn) = &mut self.driver.turn {
+            turn.context = ContextUse::known(update.get("used"), update.get("size"));
+        }
         let Some(cost) = update.object("cost") else {
             return;
         };

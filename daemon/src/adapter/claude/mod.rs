@@ -120,6 +120,7 @@ pub const fn describe() -> Capabilities {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[CostStatus::Estimated, CostStatus::Included],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,

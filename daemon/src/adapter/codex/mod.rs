@@ -108,6 +108,7 @@ pub const fn describe() -> Capabilities {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[],
             questions: &[
                 QuestionKind::Approval,

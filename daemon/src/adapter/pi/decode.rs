@@ -367,6 +367,7 @@ impl Pi {
             let known = |field| model.string(field).filter(|value| value != "unknown");
             self.provider = known("provider");
             self.model = known("id");
+            self.window = model.get("contextWindow");
         }
         self.thinking = data.string("thinkingLevel").or(self.thinking.take());
         let file = data.string("sessionFile");

@@ -82,6 +82,7 @@ pub const fn describe() -> Capabilities {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[CostStatus::Actual, CostStatus::Estimated],
             questions: &[
                 QuestionKind::Approval,
@@ -183,6 +184,8 @@ pub struct Pi {
     resumed: bool,
     provider: Option<String>,
     model: Option<String>,
+    /// Tokens that fit into its context.
+    window: Option<u64>,
     /// What was asked for.
     asked: Pins,
     switch: Option<Switch>,
@@ -233,7 +236,7 @@ impl Pi {
     fn finish(&mut self, outcome: Option<Outcome>, out: &mut Out<'_>) {
         if let Some(turn) = self.driver.turn.take() {
             let name = turn.state.id;
-            let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
+            let mut outcome = outcome.unwrap_or_else(|| turn.outcome(self.window));
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
             if let (Some(asked), Some(level)) = (&self.asked.thinking, &self.thinking) {

@@ -7,8 +7,10 @@ use agentd_client::ClientError;
 use super::*;
 
 pub(super) fn row(turns: u64, state: &str) -> Value {
+    let said = (turns > 0).then_some([30, 900]);
     json!({"type": "session.list", "ok": true, "sessions": [{"session": SESSION, "agent": "pi", "cwd": "/w",
         "state": state, "title": "hi", "preview": "", "model": null, "turns": turns,
+        "context_tokens": said.map(|[tokens, _]| tokens), "context_window": said.map(|[_, window]| window),
         "created_at": "2026-11-26T00:00:00Z", "last_active_at": "2026-11-26T00:00:00Z"}]})
 }
 
@@ -200,6 +202,7 @@ fn acp_load_tells_all_before_it_answers() {
             "agent_message_chunk first".to_owned(),
             "user_message_chunk two".to_owned(),
             "tool_call j2.c1 in_progress ls".to_owned(),
+            "usage_update".to_owned(),
             format!("{id} "),
             "tool_call_update j2.c1 pending".to_owned(),
             "session/request_permission j2-q1".to_owned(),
@@ -286,7 +289,11 @@ fn acp_resume_tells_only_what_is_in_flight() {
     );
     assert_eq!(
         scene.told(),
-        ["user_message_chunk two".to_owned(), format!("{id} ")]
+        [
+            "user_message_chunk two".to_owned(),
+            "usage_update".to_owned(),
+            format!("{id} ")
+        ]
     );
     assert_eq!(
         scene.asked("subscribe").fields,
