@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 
 use crate::code::Code;
+pub use crate::commands::CommandRow;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
 pub use crate::models::ModelRow;
@@ -175,6 +176,15 @@ pub enum Line {
         model: Option<String>,
         #[serialize_always]
         thinking: Option<String>,
+    },
+    Commands {
+        ok: bool,
+        /// Whose they are.
+        agent: String,
+        commands: Vec<CommandRow>,
+        /// What is not as one may think: why there is none, or what was left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     Models {
         ok: bool,

@@ -286,6 +286,38 @@ export interface CollectRequest {
   id?: unknown;
 }
 
+/** A command as its agent tells it. A prompt that begins with `/` and the name is one. */
+export interface CommandRow {
+  name: string;
+  description?: string;
+  hint?: string;
+}
+
+export interface CommandsLine {
+  type: "commands";
+  ok: boolean;
+  /** Whose they are. */
+  agent: string;
+  commands: CommandRow[];
+  /** What is not as one may think: why there is none, or what was left out. */
+  note?: string;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `commands`: which slash commands an agent has, or that of a session. */
+export interface CommandsRequest {
+  type: "commands";
+  /** Whose; without, and without a session, the one that a send would go to. */
+  agent?: string | null;
+  /** That of this session. */
+  session?: string | null;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
 export interface CompactLine {
   type: "compact";
   ok: boolean;
@@ -742,6 +774,7 @@ export type Line =
   | AnswerLine
   | CompactLine
   | SetModelLine
+  | CommandsLine
   | ModelsLine
   | SessionListLine
   | SessionNewLine
@@ -1112,6 +1145,7 @@ export type Request =
   | AnswerRequest
   | BackupRequest
   | CollectRequest
+  | CommandsRequest
   | CompactRequest
   | DaemonStopRequest
   | DispatchRequest
@@ -2211,6 +2245,7 @@ export interface Requests {
   answer: { request: AnswerRequest; answer: AnswerLine };
   backup: { request: BackupRequest; answer: BackupLine };
   collect: { request: CollectRequest; answer: CollectLine };
+  commands: { request: CommandsRequest; answer: CommandsLine };
   compact: { request: CompactRequest; answer: CompactLine };
   "daemon.stop": { request: DaemonStopRequest; answer: DaemonStopLine };
   dispatch: { request: DispatchRequest; answer: DispatchLine };
@@ -2253,6 +2288,7 @@ export const REQUESTS = {
   answer: { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
   backup: { changes: true, takes_long: true, from_worker: true, from_send_only_key: false },
   collect: { changes: false, takes_long: true, from_worker: true, from_send_only_key: false },
+  commands: { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   compact: { changes: true, takes_long: true, from_worker: true, from_send_only_key: false },
   "daemon.stop": { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },
   dispatch: { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },

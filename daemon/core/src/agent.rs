@@ -136,6 +136,8 @@ pub struct Capabilities {
     pub steers: bool,
     /// Does it say which models it has when it is asked, unless its handshake says otherwise?
     pub lists_models: bool,
+    /// Does it say which slash commands it has?
+    pub lists_commands: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
     /// What it tells of its turns.

@@ -80,6 +80,7 @@ pub fn describe(command: &[String]) -> Capabilities {
         forks: false,
         steers: false,
         lists_models: false,
+        lists_commands: false,
         compacts: false,
         tells: Reports {
             // Only where its `output` has them.

@@ -67,6 +67,9 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
     // It runs commands that only read without a question.
     let settings = json!({"permissions": {"ask": ["Bash"]}});
     std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
+    std::fs::create_dir(dir.join("commands")).unwrap();
+    let command = "---\ndescription: Greets\nargument-hint: whom\n---\ngreetings to $ARGUMENTS";
+    std::fs::write(dir.join("commands/greet.md"), command).unwrap();
     let (program, base) = (&driven.program, &model.base);
     format!(
         "[agents.it]\nkind = \"claude\"\ncommand = [{program:?}]\nmodel = \"mock-1\"\nenv = {{ \
@@ -92,6 +95,21 @@ fn answer(scene: &Scene, question: &Value, answer: (&str, Value)) {
     line[answer.0] = answer.1;
     let told = scene.daemon.ask(&line.to_string()).remove(0);
     assert_eq!(told["ok"], true, "{told:#}");
+}
+
+#[test]
+fn slash_commands_are_listed_and_run() {
+    for driven in installed() {
+        let scene = Scene::of(&driven, "");
+        let listed = scene.daemon.ask(r#"{"type":"commands"}"#).remove(0);
+        let rows = listed["commands"].as_array().expect("a list");
+        let ours = rows.iter().find(|row| row["name"] == "greet");
+        let ours = ours.unwrap_or_else(|| panic!("{listed:#}"));
+        assert_eq!(ours["hint"], "whom", "{ours:#}");
+        let last = scene.ask("/greet everybody");
+        let said = text(&driven, &last);
+        assert!(said.contains("greetings to everybody"), "{last:#}");
+    }
 }
 
 #[test]

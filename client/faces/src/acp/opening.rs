@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use agentd_client::wire::Received;
+use agentd_protocol::commands::Commands;
 use agentd_protocol::line::Line;
 use agentd_protocol::models::{ModelRow, Models};
 use agentd_protocol::request::McpServer;
@@ -19,7 +20,7 @@ use super::history::{History, Needed, Piece, is_over};
 use super::question::Question;
 use super::state::{How, Opening, Session, Way, What};
 use super::turn::Turn;
-use super::wire::{OpenSession, Update};
+use super::wire::{Command, OpenSession, Update};
 use super::{Acp, refuse};
 use crate::face::Outbox;
 use crate::json_rpc::{self, Failure};
@@ -197,6 +198,34 @@ impl Acp {
         match &mut known.opening {
             Some(opening) => opening.has_models = true,
             None => self.tell_options(session, out),
+        }
+    }
+
+    pub(super) fn look_for_commands(&mut self, session: &str, out: &mut Outbox) {
+        let wanted = Commands {
+            agent: None,
+            session: Some(session.to_owned()),
+        };
+        self.ask("commands", &wanted, What::Commands(session.to_owned()), out);
+    }
+
+    /// Slash commands are told when they are others than before; an agent that can't say has none.
+    pub(super) fn have_commands(
+        &mut self,
+        session: &str,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let (Ok(Line::Commands { commands, .. }), Some(known)) =
+            (result, self.sessions.get_mut(session))
+        else {
+            return;
+        };
+        let available_commands: Vec<Command> = commands.into_iter().map(Command::from).collect();
+        if known.commands != available_commands {
+            known.commands.clone_from(&available_commands);
+            let update = Update::AvailableCommandsUpdate { available_commands };
+            self.tell(session, &[update], out);
         }
     }
 
@@ -445,6 +474,7 @@ impl Acp {
                 self.say_chosen(session, &opening.reply, way, out);
             }
         }
+        self.look_for_commands(session, out);
         self.follow(out);
         for (job, line) in kept.into_iter().chain(taken.questions) {
             self.feed(job, line, now, out);

@@ -289,6 +289,10 @@ impl Acp {
                 Err(error) => refuse(reply, &failure::of(&error), out),
             }
         }
+        let known = self.sessions.get_mut(&turn.session);
+        if known.is_some_and(|known| !std::mem::replace(&mut known.commands_known, true)) {
+            self.look_for_commands(&turn.session, out);
+        }
         self.look_for_title(&turn.session, out);
     }
 

@@ -163,6 +163,16 @@ class Model(Row):
     """Does a turn take it that names none?"""
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Command(Row):
+    """A slash command of an agent: a prompt that begins with ``/`` and its name is one."""
+
+    name: str = ""
+    description: str | None = None
+    hint: str | None = None
+    """What may stand behind the name."""
+
+
 class ModelList(list[Model]):
     """The models of an agent, in its order."""
 

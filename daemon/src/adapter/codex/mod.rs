@@ -103,6 +103,7 @@ pub const fn describe() -> Capabilities {
         forks: true,
         steers: true,
         lists_models: true,
+        lists_commands: false,
         compacts: true,
         tells: Reports {
             thinking: true,

@@ -72,6 +72,7 @@ pub(super) fn says_nothing() -> Traits {
         system: Some(false),
         history: Some(false),
         lists_models: Some(false),
+        lists_commands: Some(false),
         ..Traits::default()
     }
 }

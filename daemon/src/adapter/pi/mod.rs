@@ -77,6 +77,7 @@ pub const fn describe() -> Capabilities {
         forks: true,
         steers: true,
         lists_models: true,
+        lists_commands: true,
         compacts: true,
         tells: Reports {
             thinking: true,
@@ -324,6 +325,10 @@ impl Wire for Pi {
 
     fn put_models(&mut self, number: u64, _pins: &Pins, out: &mut Out<'_>) {
         out.put(&models::request(number));
+    }
+
+    fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
+        out.put(&models::commands_request(number));
     }
 
     fn withdrawn(&mut self, out: &mut Out<'_>) {

@@ -213,6 +213,9 @@ fn kinds() -> String {
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
         row("lists its models", &|it| said(it, it.lists_models)),
+        row("lists its slash commands", &|it| {
+            said(it, it.lists_commands)
+        }),
         row("`session.fork`", &|it| said(it, it.forks)),
     ]);
     rows.extend(told(&row));

@@ -560,3 +560,34 @@ fn acp_end_of_input_leaves_accepted_turns_alone() {
     stuck.face.timer(stuck.now, &mut stuck.out);
     assert!(stuck.face.is_done() && stuck.face.deadline().is_none());
 }
+
+#[test]
+fn acp_commands_are_told_when_they_change() {
+    let mut scene = Scene::open();
+    let told = |scene: &mut Scene, commands: Value| {
+        let ask = scene.commands.remove(0);
+        assert_eq!(ask.fields, json!({"session": SESSION}));
+        let line = json!({"type": "commands", "ok": true, "agent": "pi", "commands": commands});
+        scene.line(&ask, line);
+    };
+    told(&mut scene, json!([]));
+    assert!(scene.said.is_empty());
+    // Some agents tell them only in their first turn.
+    scene.prompt("hi");
+    let send = scene.asked("send");
+    scene.line(&send, accepted("j1", 1));
+    scene.line(&send, ended("j1", 2, "end_turn"));
+    scene.said.clear();
+    let plan = json!({"name": "plan", "description": "d", "hint": "what"});
+    told(&mut scene, json!([plan, {"name": "go"}]));
+    let shown = json!([{"name": "plan", "description": "d", "input": {"hint": "what"}},
+        {"name": "go", "description": ""}]);
+    let update = &scene.said[0]["params"]["update"];
+    assert_eq!(update["sessionUpdate"], "available_commands_update");
+    assert_eq!(update["availableCommands"], shown);
+    scene.prompt("again");
+    let send = scene.asked("send");
+    scene.line(&send, accepted("j2", 3));
+    scene.line(&send, ended("j2", 4, "end_turn"));
+    assert!(scene.commands.is_empty());
+}
