@@ -102,6 +102,31 @@ impl<Q: Paged> Pages<Q> {
         Ok(Some(Reply { value, line }))
     }
 
+    /// So many of the rows that are wanted. The others don't count: pages are asked for until there
+    /// are as many, or none is left.
+    ///
+    /// # Errors
+    /// When the daemon refuses, or doesn't answer.
+    pub async fn wanted<R>(
+        &mut self,
+        client: &mut Client,
+        limit: usize,
+        is_wanted: impl Fn(&R) -> bool,
+    ) -> Result<Vec<R>, RequestError>
+    where
+        Q: Paged<Page = Vec<R>>,
+    {
+        let mut found = Vec::new();
+        while found.len() < limit {
+            self.begun.left = limit - found.len();
+            let Some(page) = self.next(client).await? else {
+                break;
+            };
+            found.extend(page.value.into_iter().filter(&is_wanted));
+        }
+        Ok(found)
+    }
+
     /// All pages that are left.
     ///
     /// # Errors

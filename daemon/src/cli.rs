@@ -127,11 +127,25 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    // What a program reads it finds in one line.
+    let to_people = matches!(
+        arguments.command,
+        Some(
+            Command::Config { .. }
+                | Command::Agents { .. }
+                | Command::Webhook { .. }
+                | Command::Restore(_)
+        )
+    );
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Every error names its source itself.
-            let _closed = writeln!(std::io::stderr(), "error: {}", failure.error);
+            let mut error = failure.error.to_string();
+            if to_people {
+                error = error.replace("; hint: ", "\nhint: ");
+            }
+            let _closed = writeln!(std::io::stderr(), "error: {error}");
             // What a start at once would meet again.
             if matches!(failure.code, HELD | UNWRITABLE | CONFIGURATION) {
                 manager::pause_before_the_next();
@@ -398,7 +412,8 @@ fn tell_unread(why: &anyhow::Error) {
 
 fn tell_warnings(config: &Config) {
     let warnings = config.agents.values().flat_map(|agent| &agent.warnings);
-    for warning in warnings {
+    let of_timmy = settings::unread_by_timmy(config);
+    for warning in warnings.chain(&of_timmy) {
         // Nobody has to read it.
         let _closed = writeln!(std::io::stderr(), "warning: {warning}");
     }

@@ -208,7 +208,7 @@ pub struct NoSuchDefault {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("can't read `{}`: {source}", file.display())]
+    #[error("can't read `{}`: {source}{}", file.display(), settings::unreadable(file, source))]
     Io {
         /// Which.
         file: PathBuf,
@@ -238,6 +238,13 @@ pub enum ConfigError {
     /// Others can change what it says.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
+}
+
+/// Is it a key of a table that the built-in agent reads for itself?
+#[must_use]
+pub fn is_of_timmy(key: &str) -> bool {
+    let table = key.split_once('.').map_or(key, |(table, _)| table);
+    matches!(table, "models" | "providers" | "timmy")
 }
 
 /// Is the default agent one that there is?

@@ -327,7 +327,7 @@ fn agents_add_says_whom_a_plain_send_reaches() {
     );
     assert_eq!(place.agentctl(&["send", "hi"]).stdout, "hi\n");
     // The list and the default are of one mind.
-    assert!(done(&[]).stdout.contains("one (default)"));
+    assert!(done(&[]).stdout.contains("one (would be asked)"));
     let default = done(&["default"]);
     assert!(
         default.stdout.starts_with("`one` is the default for now")
@@ -347,7 +347,7 @@ fn agents_add_says_whom_a_plain_send_reaches() {
             && second.stderr.contains("`agentctl agents default NAME`"),
         "{second:?}"
     );
-    assert!(!done(&[]).stdout.contains("(default)"));
+    assert!(!done(&[]).stdout.contains("one ("));
     let default = done(&["default"]);
     assert!(
         default.stdout.starts_with("no default in ")

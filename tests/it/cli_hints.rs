@@ -178,3 +178,82 @@ fn past_is_read_with_a_broken_configuration() {
     read("`AGENTD_CONFIG` names", "two.db");
     assert_eq!(state(), before);
 }
+
+#[test]
+fn send_begins_no_session_called_as_a_job() {
+    let daemon = Daemon::start();
+    let send = |name: &str| daemon.agentctl(&["send", "--session", name, "hi"]);
+    let refused = send("j7");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("hint: choose another name"),
+        "{refused:?}"
+    );
+    assert_eq!(send("j").code, Some(0));
+    // One of a program's goes on.
+    daemon.ask(r#"{"session":"j7","prompt":"hi"}"#);
+    let goes_on = send("j7");
+    assert_eq!(goes_on.code, Some(0), "{goes_on:?}");
+    let conflict = daemon.agentctl(&["send", "--agent", "chaos", "-s", "j", "hi"]);
+    assert!(
+        conflict
+            .stderr
+            .contains("hint: `--agent timmy` goes on with it, `--session OTHER`"),
+        "{conflict:?}"
+    );
+    let unknown = daemon.agentctl(&["send", "--agent", "zzzzzz", "hi"]);
+    assert!(unknown.stderr.contains("known agents: "), "{unknown:?}");
+    assert!(
+        !unknown.stderr.contains("hermes"),
+        "only those there: {unknown:?}"
+    );
+}
+
+#[test]
+fn service_shown_without_a_manager_has_its_units() {
+    let place = Place::new(&Daemon::config(""));
+    let mut command = place.command(AGENTCTL);
+    command.args(["service", "install", "--dry-run"]);
+    command.env("PATH", place.path("bin"));
+    let shown = finish(command, b"");
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(shown.stdout.contains("Type=notify"), "{shown:?}");
+    assert!(
+        shown.stderr.contains("note: there is no service manager"),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn send_without_a_login_names_the_other_agents() {
+    // The built-in agent without a key.
+    let config = Daemon::config("").replace("provider = \"echo\"\n", "");
+    let place = Place::new(&config);
+    assert_eq!(place.agentctl(&["start"]).code, Some(0));
+    let failed = place.agentctl(&["send", "hi"]);
+    let named = place.agentctl(&["send", "--agent", "timmy", "hi"]);
+    assert_eq!(place.agentctl(&["stop"]).code, Some(0));
+    let others = "hint: other agents are there: chaos; ";
+    assert!(failed.stderr.contains(others), "{failed:?}");
+    assert!(!named.stderr.contains(others), "{named:?}");
+}
+
+#[test]
+fn agents_default_says_that_nobody_is_logged_in() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new("");
+    let claude = place.path("bin/claude");
+    std::fs::create_dir_all(place.path("bin")).unwrap();
+    std::fs::write(&claude, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = place.command(AGENTCTL);
+    command.env("PATH", place.path("bin"));
+    command.args(["agents", "default", "claude"]);
+    let said = finish(command, b"");
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.stderr
+            .contains("note: nobody is logged in to `claude`"),
+        "{said:?}"
+    );
+}

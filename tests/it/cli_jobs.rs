@@ -3,11 +3,13 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::supervision::{chaos_in, with_marks};
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill};
 
 /// `agentctl` with something on its standard input.
 fn piped(place: &Place, args: &[&str], input: &str) -> Finished {
@@ -391,6 +393,12 @@ fn dispatch_over_the_line_limit_is_not_sent() {
     }
 }
 
+fn hello() -> Value {
+    json!({"type": "hello", "ok": true, "server": "agentd", "version": "0", "protocol": 1,
+        "epoch": "e", "pid": 1, "uid": 1, "capabilities": [],
+        "limits": {"line_in": 1, "line_out": 1, "in_flight": 1}})
+}
+
 /// A daemon of another make: it answers `hello`, then says its lines, each with the request's id.
 fn scripted(place: &Place, answers: &[Value]) -> std::thread::JoinHandle<Vec<Value>> {
     let listener = UnixListener::bind(place.socket()).unwrap();
@@ -399,11 +407,8 @@ fn scripted(place: &Place, answers: &[Value]) -> std::thread::JoinHandle<Vec<Val
         let (stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         let mut stream = stream;
-        let hello = json!({"type": "hello", "ok": true, "server": "agentd", "version": "0", "protocol": 1,
-            "epoch": "e", "pid": 1, "uid": 1, "capabilities": [],
-            "limits": {"line_in": 1, "line_out": 1, "in_flight": 1}});
         let mut asked = Vec::new();
-        for mut answer in std::iter::once(hello).chain(answers) {
+        for mut answer in std::iter::once(hello()).chain(answers) {
             let Some(Ok(line)) = lines.next() else { break };
             let request: Value = serde_json::from_str(&line).unwrap();
             answer["id"] = request["id"].clone();
@@ -500,4 +505,49 @@ fn dispatch_takes_more_than_a_request_does() {
     let line: Value = serde_json::from_str(&again.stdout).unwrap();
     let rows = line["jobs"].as_array().unwrap();
     assert_eq!((rows.len(), &rows[299]["job"]), (300, &"j300".into()));
+}
+
+#[test]
+fn dispatch_that_is_stopped_says_what_was_accepted() {
+    let place = Place::new("");
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    let mut command = place.command(AGENTCTL);
+    command
+        .args(["dispatch", "-", "--key-prefix", "k"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let prompts = "x\n".repeat(600);
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(prompts.as_bytes()).unwrap();
+    drop(input);
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut accepted = 0;
+    for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+        let request: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let mut answer = hello();
+        if let Some(jobs) = request["jobs"].as_array() {
+            // The next answer finds it there, or the one after that.
+            kill(child.id(), Signal::SIGINT);
+            let row =
+                |n| json!({"job": format!("j{n}"), "session": format!("s{n}"), "replayed": false});
+            let rows: Vec<Value> = (accepted + 1..=accepted + jobs.len()).map(row).collect();
+            accepted += jobs.len();
+            answer = json!({"type": "dispatch", "ok": true, "jobs": rows});
+        }
+        answer["id"] = request["id"].clone();
+        writeln!(stream, "{answer}").unwrap();
+    }
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{told}");
+    assert!(accepted < 600, "it went on");
+    let printed = ended.stdout.split(|byte| *byte == b'\n').count() - 1;
+    assert_eq!(printed, accepted, "{told}");
+    assert!(
+        told.contains(&format!("{accepted} of 600 were accepted")),
+        "{told}"
+    );
+    assert!(told.contains("`--key-prefix k`"), "{told}");
 }

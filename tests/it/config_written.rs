@@ -133,3 +133,83 @@ fn config_of_echo_says_how_it_is_used() {
     let sent = place.agentctl(&["send", "hi"]);
     assert_eq!(sent.stdout, "hi\n", "{sent:?}");
 }
+
+#[test]
+fn config_edited_wrong_for_timmy_is_told_everywhere() {
+    use crate::support::{AGENTCTL, Daemon, finish};
+    let place = Place::new(&format!("{}[timmy]\nnosuch = 1\n", Daemon::config("")));
+    let agentctl = |words: &[&str]| {
+        let mut command = place.command(AGENTCTL);
+        command.args(words).env("EDITOR", "true");
+        finish(command, b"")
+    };
+    let told = "unknown key `nosuch`";
+    for words in [
+        &["start"][..],
+        &["restart"],
+        &["config", "show"],
+        &["config", "edit"],
+    ] {
+        let said = agentctl(words);
+        assert_eq!(said.code, Some(0), "no daemon refuses it: {said:?}");
+        let warned = said.stderr.lines().any(|line| {
+            line.starts_with("warning: ") && line.contains("config.toml:") && line.contains(told)
+        });
+        assert!(warned, "{words:?}: {said:?}");
+    }
+    assert_eq!(agentctl(&["stop"]).code, Some(0));
+    let looked = agentctl(&["doctor"]).stdout;
+    let is_told = |line: &str| line.starts_with("PROBLEM  config ") && line.contains(told);
+    assert!(looked.lines().any(is_told), "{looked}");
+}
+
+#[test]
+fn start_tells_where_a_damaged_store_lies() {
+    use crate::support::{AGENTCTL, Daemon, finish};
+    let place = Place::new(&Daemon::config(""));
+    let agentctl = |word: &str| {
+        let mut command = place.command(AGENTCTL);
+        command.arg(word);
+        finish(command, b"")
+    };
+    assert_eq!(agentctl("start").code, Some(0));
+    assert_eq!(agentctl("stop").code, Some(0));
+    std::fs::write(place.path("state/agentd.db"), "junk\n").unwrap();
+    let started = agentctl("start");
+    assert_eq!(agentctl("stop").code, Some(0));
+    assert!(
+        started.stderr.contains("note: the store was damaged")
+            && started.stderr.contains("agentd.db.corrupt-")
+            && started.stderr.contains("hint: "),
+        "{started:?}"
+    );
+}
+
+#[test]
+fn config_knows_keys_of_timmy_that_arent_set() {
+    let place = Place::new(&crate::support::Daemon::config(""));
+    let config = |words: &[&str]| place.agentctl(&[&["config"], words].concat());
+    for (key, code, told) in [
+        ("timmy", 1, "`timmy` is not set"),
+        ("timmy.writable", 1, "`timmy.writable` is not set"),
+        ("models.default", 1, "`models.default` is not set"),
+        ("timmy.writabel", 2, "did you mean `writable`?"),
+    ] {
+        let said = config(&["get", key]);
+        assert_eq!(said.code, Some(code), "{key}: {said:?}");
+        assert!(said.stderr.contains(told), "{key}: {said:?}");
+    }
+    let set = config(&["set", "timmy.toolsets", "file"]);
+    assert_eq!(set.code, Some(0), "one word is a list: {set:?}");
+    assert_eq!(config(&["get", "timmy.toolsets"]).stdout, "[\"file\"]\n");
+    let none = config(&["set", "timmy.toolsets", "nosuch"]);
+    assert!(none.stderr.contains("no toolset `nosuch`"), "{none:?}");
+    let words = ["send", "--no-fallback", "--tools", "nosuch", "hi"];
+    let daemon = crate::support::Daemon::start();
+    let refused = daemon.agentctl(&words);
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(
+        refused.stderr.contains("expected `file`, `file-read`"),
+        "{refused:?}"
+    );
+}

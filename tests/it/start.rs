@@ -255,6 +255,8 @@ fn config_check_says_whether_a_daemon_would_start() {
     );
     let said = check(&[]);
     assert_eq!(said.code, Some(78), "{said:?}");
+    // To people it is told in lines.
+    let why = why.replace("; hint: ", "\nhint: ");
     assert!(said.stderr.contains(&why), "{said:?}");
 }
 
@@ -444,6 +446,10 @@ fn first_send_asks_which_agent_answers() {
         "{refused:?}"
     );
     place.agentctl(&["config", "set", "client.start", "never"]);
+    let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
+    terminal.until("number [1, first]: ");
+    kill(child.0.id(), Signal::SIGINT);
+    assert_eq!(ended(&mut child), (Some(130), String::new()));
     let (mut terminal, mut child) = at_terminal(&place, &["send", "hi"]);
     terminal.until("1  first");
     terminal.until("2  second");

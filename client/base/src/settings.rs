@@ -10,11 +10,27 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
+use crate::trusted::typed;
+
 /// Longest such file, in bytes. Ten thousand agents are about one million.
 pub const MOST: usize = 4 * 1024 * 1024;
 
 /// What to do about a configuration that can't be used, where the reason doesn't say it.
 pub const MEND_IT: &str = "mend it, `agentctl config edit` opens it";
+
+/// What to do about a file that can't be read, as the end of a message; nothing where the reason is
+/// in the file.
+#[must_use]
+pub fn unreadable(file: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "; hint: it has to be yours and readable: `ls -l {0}`, then `chmod u+r {0}`, or \
+             `sudo chown \"$USER\" {0}`",
+            typed(file)
+        ),
+        _ => String::new(),
+    }
+}
 
 /// Opens such a file, or `/dev/null`, which is an empty one.
 ///

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use agentd_protocol::line::{Stop, TurnFacts};
@@ -85,11 +85,27 @@ async fn list(args: &AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
                 true => render::Shown::All,
                 false => render::Shown::Installed,
             };
-            output::out(&render::agents(agents, which, &Style::of_stdout()))?;
+            let by = default_by(socket);
+            output::out(&render::agents(agents, which, by, &Style::of_stdout()))?;
         }
         _ => return Ok(ask::unexpected(&received)),
     }
     Ok(Exit::Done)
+}
+
+/// Does the configuration of this machine name who answers?
+fn default_by(socket: Option<&Path>) -> render::DefaultBy {
+    if socket.and_then(Target::of_socket).is_some() {
+        return render::DefaultBy::Choice;
+    }
+    let mut asked = Command::new(oneshot::program());
+    asked.args(["config", "get", "default_agent"]);
+    asked.stderr(Stdio::null()).stdout(Stdio::null());
+    match asked.status() {
+        // It isn't set.
+        Ok(ended) if ended.code() == Some(1) => render::DefaultBy::Look,
+        Ok(_) | Err(_) => render::DefaultBy::Choice,
+    }
 }
 
 fn remove_words(args: AgentNameArgs) -> Vec<String> {

@@ -248,7 +248,7 @@ Examples:
   agentctl abort main --queued")]
     #[command(aliases = ["cancel", "kill"])]
     Abort(AbortArgs),
-    /// Hand in several turns at once, all or none, and print their jobs
+    /// Hand in several turns at once, and print their jobs
     #[command(after_help = "\
 Examples:
   agentctl dispatch \"count the tests\" \"count the files\"
@@ -257,6 +257,7 @@ Examples:
 
 Without a prompt, each line of standard input is one: plain text, or a `send` object
 when it begins with `{`; what such an object names goes before the options.
+256 at once are accepted all or none; more go in parts, one after the other.
 The same keys again are the same jobs: nothing runs twice.")]
     Dispatch(DispatchArgs),
     /// Wait for jobs and print their results

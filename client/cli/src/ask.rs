@@ -18,6 +18,7 @@ use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fallback;
 use agentd_client::health::{self, Unwell};
 use agentd_client::oneshot::Asks;
+use agentd_client::pages::{Paged, Pages};
 use agentd_client::places::{self, Environment, StoreFile};
 use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
@@ -194,6 +195,20 @@ pub(super) fn print<T>(
             Ok(Exit::Done)
         }
         Err(error) => Ok(tell(&error)),
+    }
+}
+
+/// Each page as it came, for `--json`.
+pub(super) async fn print_pages<Q: Paged>(
+    client: &mut Client,
+    mut pages: Pages<Q>,
+) -> io::Result<Exit> {
+    loop {
+        match pages.next(client).await {
+            Ok(Some(page)) => output::out_json(&page.line)?,
+            Ok(None) => return Ok(Exit::Done),
+            Err(error) => return Ok(tell(&error)),
+        }
     }
 }
 

@@ -6,16 +6,22 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
+use std::time::Duration;
 
 use agentd_protocol::line::ErrorLine;
 use agentd_protocol::rows::AgentRow;
 use agentd_protocol::{Code, Line, RequestKind};
 
+use super::exit::Exit;
+use super::stop_signal::StopSignals;
 use super::turn::TurnOutcome;
 use super::{ask, config, output, terminal};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Nothing;
+
+/// An error isn't kept back longer for what else there is; a list that is known takes no time.
+const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Is the choice of an agent all that is missing?
 fn is_open(error: &ErrorLine) -> bool {
@@ -45,7 +51,9 @@ pub(super) async fn ask(choices: &[String], socket: Option<&Path>) -> io::Result
     }
     let rows = rows(choices, socket).await;
     output::err(&shown(&rows));
-    let mut line = terminal::ask_line(&format!("number [1, {}]: ", rows[0].0))?;
+    let mut stops = StopSignals::hear()?;
+    let question = format!("number [1, {}]: ", rows[0].0);
+    let mut line = line_of(move || terminal::ask_line(&question), &mut stops).await?;
     let chosen = loop {
         let Some(typed) = line else {
             output::err("\n");
@@ -54,10 +62,25 @@ pub(super) async fn ask(choices: &[String], socket: Option<&Path>) -> io::Result
         if let Some(chosen) = meant(&rows, typed.trim()) {
             break chosen;
         }
-        line = terminal::ask_again(&format!("a number from 1 to {}, or a name: ", rows.len()))?;
+        let again = format!("a number from 1 to {}, or a name: ", rows.len());
+        line = line_of(move || terminal::ask_again(&again), &mut stops).await?;
     };
     keep(&chosen);
     Ok(Some(chosen))
+}
+
+/// What is typed, unless a signal ends the command: the turn has made it deaf to those.
+async fn line_of(
+    read: impl FnOnce() -> io::Result<Option<String>> + Send + 'static,
+    stops: &mut StopSignals,
+) -> io::Result<Option<String>> {
+    tokio::select! {
+        line = tokio::task::spawn_blocking(read) => line.map_err(io::Error::other)?,
+        signal = stops.next() => {
+            output::err("\n");
+            Err(Exit::from(signal).into())
+        }
+    }
 }
 
 /// Name and what is known of it, those that are ready first. There is at least one.
@@ -133,6 +156,41 @@ fn keep(name: &str) {
     } else {
         format!("`{name}` can't be kept as the default, so it answers this once")
     });
+}
+
+/// Who named no agent, and met one without a key or a login, hears which others are there.
+pub(super) async fn tell_others(outcome: &TurnOutcome, socket: Option<&Path>) {
+    let TurnOutcome::Final(received, _) = outcome else {
+        return;
+    };
+    let Some(Line::Error(error)) = &received.line else {
+        return;
+    };
+    let asked = error.turn.as_ref().and_then(|turn| turn.agent.as_deref());
+    if !matches!(error.code, Code::AgentAuth | Code::NoModel) {
+        return;
+    }
+    let others = tokio::time::timeout(OTHERS_WITHIN, others(asked, socket)).await;
+    if let Ok(Some(others)) = others {
+        output::err(&format!(
+            "hint: other agents are there: {}; `--agent NAME` asks one\n",
+            output::safe(&others.join(", "))
+        ));
+    }
+}
+
+async fn others(asked: Option<&str>, socket: Option<&Path>) -> Option<Vec<String>> {
+    let mut client = ask::connect(socket).await.ok()?;
+    let answer = client.answer(RequestKind::Agents, &Nothing {}).await;
+    client.close().await;
+    let Some(Line::Agents { agents, .. }) = answer.ok()?.line else {
+        return None;
+    };
+    let others = agents.into_iter().filter(|row| {
+        row.usable && row.logged_in != Some(false) && asked != Some(row.name.as_str())
+    });
+    let others: Vec<String> = others.map(|row| row.name).collect();
+    (!others.is_empty()).then_some(others)
 }
 
 #[cfg(test)]

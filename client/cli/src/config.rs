@@ -188,7 +188,8 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
             copies.remove();
             output::out_line("nothing was changed")?;
             return Ok(match config_check::of_program() {
-                None => Exit::Done,
+                // It warns of what keeps no daemon down.
+                None => agents::of_program("config", &["check".to_owned()]),
                 Some(still) => {
                     let error = format!("no daemon starts with it as it is: {}", still.why);
                     outcome::ends(Exit::Configuration, &error, Some(&still.hint))

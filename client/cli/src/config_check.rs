@@ -26,7 +26,8 @@ pub(super) struct Unusable {
 impl Unusable {
     /// Of what the daemon's program says: a sentence, and often what to do.
     fn of(why: &str) -> Self {
-        let (why, hint) = match why.split_once("; hint: ") {
+        let hinted = why.split_once("; hint: ");
+        let (why, hint) = match hinted.or_else(|| why.split_once("\nhint: ")) {
             Some((why, hint)) => (why, hint),
             None => (why, MEND_IT),
         };
@@ -79,7 +80,11 @@ pub(super) fn of_program() -> Option<Unusable> {
         Ok(said) => match serde_json::from_slice(&said.stdout) {
             Ok(Checked { refused }) => refused?,
             // It knows no place for its files, or is no agentd.
-            Err(_) => String::from_utf8_lossy(&said.stderr).trim_end().to_owned(),
+            Err(_) => {
+                let said = String::from_utf8_lossy(&said.stderr);
+                let said = said.trim_end();
+                said.strip_prefix("error: ").unwrap_or(said).to_owned()
+            }
         },
         Err(error) => {
             let program = program.display();

@@ -114,8 +114,21 @@ pub(super) async fn start(socket: Option<&Path>) -> io::Result<Exit> {
 
 async fn fresh(mut client: Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
     let exit = say("agentd runs", &client, endpoint)?;
+    tell_warnings();
     cut_off::tell(&mut client).await;
     Ok(exit)
+}
+
+/// What the daemon said of its configuration, which nobody else reads.
+fn tell_warnings() {
+    let state = Environment::of_process().state_dir();
+    let said = state.and_then(|state| std::fs::read_to_string(state.join(STDERR)).ok());
+    for line in said.iter().flat_map(|said| said.lines()) {
+        if let Some(warning) = line.strip_prefix("warning: ") {
+            let lines = output::safe(warning).replace("; hint: ", "\nhint: ");
+            output::err(&format!("warning: {lines}\n"));
+        }
+    }
 }
 
 fn say(what: &str, client: &Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
@@ -510,7 +523,11 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
     // Should it be there still, its successor says so.
     let _is_gone = leaving.over(UP_WITHIN).await;
     match at_last(socket, detached(socket).await).await {
-        Ok(up) => say("agentd runs anew", &up.into_client(), &endpoint),
+        Ok(up) => {
+            let exit = say("agentd runs anew", &up.into_client(), &endpoint)?;
+            tell_warnings();
+            Ok(exit)
+        }
         Err(failed) => Ok(failed.tell()),
     }
 }

@@ -379,8 +379,8 @@ fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> Strin
         SessionPhase::Idle
         | SessionPhase::Starting
         | SessionPhase::Working
-        | SessionPhase::Waiting
-        | SessionPhase::Held => format!("agentctl{there} send --session {session} TEXT"),
+        | SessionPhase::Waiting => format!("agentctl{there} send --session {session} TEXT"),
+        SessionPhase::Held => format!("agentctl{there} sessions resume {session}"),
     };
     shown.add("go on", &next);
     shown.text

@@ -5,6 +5,7 @@
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use agentd_protocol::limits::MAX_DISPATCH;
@@ -39,9 +40,18 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
     let mut client = ask::daemon(socket).await?;
     let mut rows: Vec<DispatchedRow> = Vec::new();
     let mut refused = None;
+    let mut stopped = None;
+    let mut stops = StopSignals::hear()?;
     // More than one request takes go one after the other, in their order.
     for part in sends.chunks(MAX_DISPATCH) {
-        match client.dispatch(part).await {
+        let answer = match answer_of(client.dispatch(part), &mut stops, &mut stopped).await {
+            Ok(answer) => answer,
+            Err(signal) => {
+                tell_left(rows.len(), sends.len(), &prefix);
+                return Ok(signal.into());
+            }
+        };
+        match answer {
             Ok(reply) if args.json && sends.len() <= MAX_DISPATCH => {
                 reply.value.iter().for_each(tell_ignored);
                 // As it came: a newer daemon may say more.
@@ -60,6 +70,9 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
                 break;
             }
         }
+        if stopped.is_some() {
+            break;
+        }
     }
     let jobs = jobs_of(&rows);
     if args.json && sends.len() > MAX_DISPATCH && !rows.is_empty() {
@@ -72,23 +85,15 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
     if let Some(error) = refused {
         let exit = tell(&error, &prefix);
         if !jobs.is_empty() {
-            let (accepted, all) = (jobs.len(), sends.len());
-            output::note(&format!(
-                "{accepted} of {all} were accepted; the same with `--key-prefix {prefix}` sends the rest"
-            ));
+            tell_left(jobs.len(), sends.len(), &prefix);
         }
         return Ok(exit);
     }
-    if let [file] = args.prompts.as_slice()
-        && file != "-"
-        && Path::new(file).is_file()
-    {
-        let file = typed::quoted(file);
-        output::note(&format!(
-            "sent the words {file}, not what is in that file: `agentctl dispatch < {file}` sends \
-             each of its lines"
-        ));
+    if let Some(signal) = stopped {
+        tell_left(jobs.len(), sends.len(), &prefix);
+        return Ok(signal.into());
     }
+    tell_file(&args.prompts);
     if args.collect {
         return results(&mut client, &jobs, None, Wait::All, args.json).await;
     }
@@ -132,6 +137,38 @@ async fn labelled(client: &mut Client, label: &str) -> Result<Vec<JobId>, Exit> 
         return Err(outcome::ends(Exit::Usage, &error, Some(hint)));
     }
     Ok(jobs)
+}
+
+/// What is on its way may be accepted already: a signal ends no wait for its answer, but a second one.
+async fn answer_of<T>(
+    asking: impl Future<Output = T>,
+    stops: &mut StopSignals,
+    stopped: &mut Option<StopSignal>,
+) -> Result<T, StopSignal> {
+    let mut asking = pin!(asking);
+    tokio::select! {
+        biased;
+        signal = stops.next() => *stopped = Some(signal),
+        answer = &mut asking => return Ok(answer),
+    }
+    tokio::select! {
+        answer = &mut asking => Ok(answer),
+        signal = stops.next() => Err(signal),
+    }
+}
+
+/// Who names a file means what is in it.
+fn tell_file(prompts: &[String]) {
+    if let [file] = prompts
+        && file != "-"
+        && Path::new(file).is_file()
+    {
+        let file = typed::quoted(file);
+        output::note(&format!(
+            "sent the words {file}, not what is in that file: `agentctl dispatch < {file}` sends \
+             each of its lines"
+        ));
+    }
 }
 
 fn jobs_of(rows: &[DispatchedRow]) -> Vec<JobId> {
@@ -246,10 +283,15 @@ fn left(jobs: &[JobId], signal: StopSignal) -> Exit {
         "left; what has not ended of {names} {go_on} on: `agentctl{there} collect {names}` waits \
          for the results, `agentctl{there} abort JOB` ends one"
     ));
-    match signal {
-        StopSignal::Interrupt => Exit::Interrupted,
-        StopSignal::Terminate => Exit::Terminated,
-    }
+    signal.into()
+}
+
+/// Not all were handed in, or nobody waited to hear so.
+fn tell_left(accepted: usize, all: usize, prefix: &str) {
+    output::note(&format!(
+        "{accepted} of {all} were accepted; the same with `--key-prefix {prefix}` sends the rest, \
+         and runs nothing twice"
+    ));
 }
 
 /// As a command takes them.

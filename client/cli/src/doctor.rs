@@ -26,6 +26,8 @@ use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::health::{self, Healthy, Unwell};
 use agentd_client::oneshot;
 use agentd_client::places::Environment;
+use agentd_terminal::style::Style;
+use agentd_terminal::table::wrapped;
 
 /// The daemon's program looks at files only; with `--full` it reads the whole store.
 const PROGRAM_WITHIN: Duration = Duration::from_secs(10);
@@ -78,7 +80,7 @@ pub(super) async fn doctor(args: DoctorArgs, socket: Option<&Path>) -> io::Resul
     if args.json {
         output::out_json(&json!({"ok": ok, "findings": findings}).to_string())?;
     } else {
-        output::out(&text(&findings))?;
+        output::out(&text(&findings, &Style::of_stdout()))?;
     }
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
@@ -151,7 +153,7 @@ async fn inside(args: DoctorArgs, seen: &HostState<'_>) -> Vec<Finding> {
 }
 
 /// For people.
-fn text(findings: &[Finding]) -> String {
+fn text(findings: &[Finding], style: &Style) -> String {
     let mut shown = String::new();
     for finding in findings {
         let verdict = match (finding.verdict, finding.fixed) {
@@ -161,10 +163,12 @@ fn text(findings: &[Finding]) -> String {
             (Verdict::Problem, _) => "PROBLEM",
         };
         let found = safe(&finding.found).replace('\n', " ");
-        shown.push_str(&format!("{verdict:<8} {:<10} {found}\n", finding.check));
+        let line = format!("{verdict:<8} {:<10} {found}", finding.check);
+        shown.push_str(&(wrapped(&line, &" ".repeat(20), style) + "\n"));
         if let Some(remedy) = &finding.remedy {
             let remedy = safe(remedy).replace('\n', " ");
-            shown.push_str(&format!("{:19} -> {remedy}\n", ""));
+            let line = format!("{:19} -> {remedy}", "");
+            shown.push_str(&(wrapped(&line, &" ".repeat(23), style) + "\n"));
         }
     }
     let count = |verdict| {
@@ -193,7 +197,7 @@ mod tests {
             Finding::problem("alias", "bad\u{1b}[2J\nline", "take it away"),
         ];
         assert_eq!(
-            text(&findings),
+            text(&findings, &Style::PLAIN),
             "\
 ok       disk       3 GiB
 fixed    files      now 0600
@@ -202,6 +206,21 @@ PROBLEM  alias      bad\\u{1b}[2J line
 problems: 1, warnings: 0
 "
         );
-        assert!(text(&findings[..2]).ends_with("nothing is wrong\n"));
+        assert!(text(&findings[..2], &Style::PLAIN).ends_with("nothing is wrong\n"));
+        let narrow = Style {
+            columns: Some(30),
+            ..Style::PLAIN
+        };
+        let folded = text(
+            &[Finding::problem("disk", "no room", "free some room")],
+            &narrow,
+        );
+        assert!(
+            folded.starts_with(
+                "PROBLEM  disk       no room\n                    -> free\n                       \
+                 some\n                       room\n"
+            ),
+            "{folded}"
+        );
     }
 }

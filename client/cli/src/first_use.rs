@@ -56,32 +56,45 @@ impl Notes {
 /// Before a turn is sent: sees to a daemon, where that is wanted.
 pub(super) async fn daemon(socket: Option<&Path>, notes: Notes) -> io::Result<()> {
     // Who names a place means what is there.
-    if socket.is_some() || is_served() {
+    if socket.is_some() {
         return Ok(());
     }
-    let wanted = match wish() {
+    let environment = Environment::of_process();
+    let endpoint = LocalEndpoint::find(None, &environment);
+    let has_socket = has_socket(&endpoint);
+    // Mostly it is a daemon's, and what a disk that hangs would say of wishes isn't needed.
+    if has_socket && is_served(&endpoint, &environment) {
+        return Ok(());
+    }
+    let wish = wish();
+    let may_be = match wish {
         Start::Never => false,
+        Start::Ask => io::stdin().is_terminal() && output::err_is_terminal(),
         Start::Always => true,
-        Start::Ask => asked()?,
     };
-    if wanted {
+    // Without one, who is there takes longer to find out than what is wished.
+    if !may_be || !has_socket && is_served(&endpoint, &environment) {
+        return Ok(());
+    }
+    if wish == Start::Always || asked()? {
         begin(notes).await;
     }
     Ok(())
 }
 
+/// Nobody connects to find out more: that would be a service manager's sign to start a daemon.
+fn has_socket(endpoint: &LocalEndpoint) -> bool {
+    std::fs::symlink_metadata(&endpoint.path).is_ok()
+}
+
 /// Is somebody there, or is it the service's to start one?
-fn is_served() -> bool {
-    let environment = Environment::of_process();
-    let endpoint = LocalEndpoint::find(None, &environment);
-    // Nobody connects to find out: that would be a service manager's sign to start one.
-    let has_socket = std::fs::symlink_metadata(&endpoint.path).is_ok();
+fn is_served(endpoint: &LocalEndpoint, environment: &Environment) -> bool {
     endpoint.lock() != Lock::Free
         // No daemon could start there.
         || endpoint.disk_answers().is_err()
-        || (has_socket && !endpoint.is_left())
+        || (has_socket(endpoint) && !endpoint.is_left())
         || service::is_there()
-        || places::foreign_state(&environment).is_some()
+        || places::foreign_state(environment).is_some()
 }
 
 async fn begin(notes: Notes) {
@@ -138,9 +151,6 @@ pub(super) fn file() -> Option<PathBuf> {
 
 /// Asks whoever sits there, and keeps the answer.
 fn asked() -> io::Result<bool> {
-    if !io::stdin().is_terminal() || !output::err_is_terminal() {
-        return Ok(false);
-    }
     output::err(
         "No daemon runs here. With one, turns answer faster, wait in one queue, and are kept.\n",
     );

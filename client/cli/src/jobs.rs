@@ -39,7 +39,7 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
         agent.as_ref().is_none_or(|agent| row.agent == *agent) && (named || !is_of_bench)
     };
     let limit = args.limit.unwrap_or(LIMIT);
-    let mut wanted = Jobs {
+    let mut pages = JobPages::new(Jobs {
         session: args.session,
         agent: args.agent,
         state: args.state.map(Into::into),
@@ -48,28 +48,14 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
         since: args.since.map(|since| since.as_secs_f64()),
         limit: Some(limit),
         before: None,
-    };
-    let mut pages = JobPages::new(wanted.clone());
-    let mut found = Vec::new();
-    loop {
-        match pages.next(client).await {
-            Ok(Some(page)) if args.json => output::out_json(&page.line)?,
-            Ok(Some(page)) => {
-                wanted.before = page.value.last().map(|row| row.job);
-                found.extend(page.value.into_iter().filter(is_wanted));
-            }
-            // Those that aren't shown don't count.
-            Ok(None) if !args.json && pages.has_more() && found.len() < limit => {
-                wanted.limit = Some(limit - found.len());
-                pages = JobPages::new(wanted.clone());
-            }
-            Ok(None) => break,
-            Err(error) => return Ok(ask::tell(&error)),
-        }
-    }
+    });
     if args.json {
-        return Ok(Exit::Done);
+        return ask::print_pages(client, pages).await;
     }
+    let found = match pages.wanted(client, limit, is_wanted).await {
+        Ok(found) => found,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
     if found.is_empty() {
         output::out_line("no jobs")?;
     } else {

@@ -9,11 +9,13 @@ use agentd_protocol::request::Send;
 use agentd_protocol::{Code, JobId, Line};
 
 use super::exit::{self, Exit};
-use super::stop_signal::StopSignal;
 use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
 use super::typed::{daemon_of, quoted, words};
 use super::{output, wording};
 use agentd_client::client::ClientError;
+use agentd_client::endpoint::LocalEndpoint;
+use agentd_client::fallback::Lock;
+use agentd_client::places::Environment;
 use agentd_client::wire::Received;
 
 /// The commands that send one turn, and their option for its key.
@@ -29,8 +31,7 @@ pub(super) fn ends(exit: Exit, error: &str, hint: Option<&str>) -> Exit {
 /// The exit code of an outcome; says on standard error what went wrong.
 pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
     match outcome {
-        TurnOutcome::Left(StopSignal::Interrupt) => Exit::Interrupted,
-        TurnOutcome::Left(StopSignal::Terminate) => Exit::Terminated,
+        TurnOutcome::Left(signal) => (*signal).into(),
         TurnOutcome::Waited(job) => {
             let (what, hint) = match job {
                 Some(job) => (
@@ -198,9 +199,16 @@ pub(super) fn retry_hint(
     key: &str,
     session: Option<&str>,
 ) -> String {
+    let words = words();
+    let here = LocalEndpoint::find(None, &Environment::of_process());
+    // Of another machine nothing is known.
+    let first = match daemon_of(&words).is_empty() && here.lock() == Lock::Free {
+        true => "hint: no daemon runs: `agentctl start` starts it\n",
+        false => "",
+    };
     format!(
-        "hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
-        retry_command(&words(), commands, option, key, session)
+        "{first}hint: ask again with the same key, which runs nothing twice:\nhint:   {}\n",
+        retry_command(&words, commands, option, key, session)
     )
 }
 

@@ -20,7 +20,7 @@ use super::output::safe;
 use super::wording;
 use agentd_terminal::style::Style;
 
-pub use agents::{Shown, agents};
+pub use agents::{DefaultBy, Shown, agents};
 pub use status::{status, status_rpc};
 
 /// Longest piece of text in a one-line view.

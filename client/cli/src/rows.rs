@@ -24,7 +24,7 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
     let labelled = rows.iter().any(|row| !row.labels.is_empty());
     let mut columns = vec![
         Column::new("JOB").that_stays(),
-        Column::new("STATE").that_stays(),
+        Column::cut("STATE", 9).that_stays(),
         Column::new("ACCEPTED"),
         Column::new("AGENT"),
         Column::cut("SESSION", 12),
@@ -32,7 +32,8 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
     if labelled {
         columns.push(Column::cut("LABELS", 12));
     }
-    columns.push(Column::cut("PROMPT", 10).that_stays());
+    // It tells jobs apart: when they were accepted goes before it.
+    columns.push(Column::cut("PROMPT", 20).that_stays());
     let rows: Vec<Vec<Cell>> = rows
         .iter()
         .map(|row| {
@@ -299,6 +300,24 @@ fn happened(line: &Line, style: &Style) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_narrow_keep_what_tells_them_apart() {
+        let row: JobRow = serde_json::from_value(serde_json::json!({
+            "job": "j12", "state": "failed", "code": "authentication_failed", "agent": "timmy",
+            "session": "camping", "attempt": 1, "preview": "write a poem about the sea",
+            "accepted_at": "2026-11-27T10:00:00Z", "labels": {}
+        }))
+        .unwrap();
+        let style = Style {
+            columns: Some(40),
+            ..Style::PLAIN
+        };
+        let shown = jobs(&[row], 0, &style);
+        assert!(shown.starts_with("JOB  STATE"), "{shown}");
+        assert!(shown.contains("  write a poem about"), "{shown}");
+        assert!(!shown.contains("AGENT"), "{shown}");
+    }
 
     fn now() -> i64 {
         agentd_protocol::request::unix_ms("2026-11-21T19:00:00Z").unwrap()

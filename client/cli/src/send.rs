@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use agentd_protocol::Line;
 use agentd_protocol::request::{Mode, OnQuestion, Send};
 use agentd_protocol::rows::SessionPhase;
+use agentd_protocol::{JobId, Line};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -141,6 +141,10 @@ impl OwnTurn<'_> {
             };
             let outcome = match connected {
                 Ok(mut client) => {
+                    if let Err(exit) = begins_no_job(&mut client, &send).await {
+                        client.close().await;
+                        return Ok(exit);
+                    }
                     if self.notes == Notes::Told {
                         tell_older_config(&mut client).await;
                         tell_begins_anew(&mut client, &send).await;
@@ -174,7 +178,31 @@ impl OwnTurn<'_> {
             }
             break outcome;
         };
-        Ok(outcome::conclude(&outcome, Again::Send(&send)))
+        let exit = outcome::conclude(&outcome, Again::Send(&send));
+        if send.agent.is_none() && send.session.is_none() {
+            choose::tell_others(&outcome, self.socket).await;
+        }
+        Ok(exit)
+    }
+}
+
+/// A new session that is called as jobs are could be named by no command: `j1` is the job. One that
+/// is there already goes on.
+async fn begins_no_job(client: &mut Client, send: &Send) -> Result<(), Exit> {
+    let job = send
+        .session
+        .as_deref()
+        .filter(|name| name.parse::<JobId>().is_ok());
+    let Some(name) = job else {
+        return Ok(());
+    };
+    match client.session_named(name).await {
+        Ok(None) => Err(outcome::ends(
+            Exit::Usage,
+            &format!("there is no session `{name}`, and a new one can't be called so: jobs are"),
+            Some("choose another name, as in `--session trip`"),
+        )),
+        Ok(Some(_)) | Err(_) => Ok(()),
     }
 }
 

@@ -32,6 +32,7 @@ use agentd_client::health;
 use agentd_client::places::Environment;
 
 /// What to do without a service manager.
+const NO_MANAGER: &str = "there is no service manager for you here";
 const BY_HAND: &str = "`agentctl start` starts it in the background, \
     and `@reboot agentctl start` in `crontab -e` does so with the machine";
 
@@ -96,7 +97,7 @@ impl Trouble {
     fn words(&self) -> (String, &str, Exit) {
         match self {
             Self::NoManager(failed) => (
-                format!("there is no service manager for you here: {failed}"),
+                format!("{NO_MANAGER}: {failed}"),
                 BY_HAND,
                 Exit::Configuration,
             ),
@@ -306,8 +307,23 @@ fn installed() -> Done<(Installation, ServiceState)> {
     }
 }
 
+/// What an installation would do where there is a manager.
+fn show_without_manager(socket: Option<&Path>, why: &Failed) -> Done<Exit> {
+    let of = Installation::find(socket)?;
+    let steps = match Manager::HERE {
+        Manager::Systemd => [systemd::install(&of), systemd::start()].concat(),
+        Manager::Launchd => launchd::install(&of),
+    };
+    step::perform(&steps, Mode::Show)?;
+    output::note(&format!("{NO_MANAGER}: {why}; {BY_HAND}"));
+    Ok(Exit::Done)
+}
+
 async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
-    let state = Manager::ask()?;
+    let state = match Manager::ask() {
+        Err(Trouble::NoManager(why)) if args.dry_run => return show_without_manager(socket, &why),
+        asked => asked?,
+    };
     let of = state.placed(Installation::find(socket)?);
     // A socket that the service manager holds is never another daemon's.
     if !state.is_listening()

@@ -190,42 +190,27 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
 
 async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
     let limit = args.limit.unwrap_or(FOUND);
-    let mut wanted = SessionSearch {
+    // What a bench ran is nothing that anybody said.
+    let named = args.session.is_some();
+    let is_wanted = |row: &FoundRow| named || !bench::is_of_bench(&row.session);
+    let mut pages = FoundPages::new(SessionSearch {
         words: args.words,
         session: args.session,
         limit: Some(limit),
         before: None,
-    };
-    // What a bench ran is nothing that anybody said.
-    let named = wanted.session.is_some();
-    let is_wanted = |row: &FoundRow| named || !bench::is_of_bench(&row.session);
-    let mut pages = FoundPages::new(wanted.clone());
-    let mut found = Vec::new();
-    let mut busy = Busy::begin();
-    loop {
-        let page = busy.during("looking through what was said", pages.next(client));
-        match page.await {
-            Ok(Some(page)) if args.json => output::out_json(&page.line)?,
-            Ok(Some(page)) => {
-                wanted.before = page.value.last().map(|row| row.job).or(wanted.before);
-                found.extend(page.value.into_iter().filter(is_wanted));
-            }
-            // Those that aren't shown don't count.
-            Ok(None) if !args.json && pages.has_more() && found.len() < limit => {
-                wanted.limit = Some(limit - found.len());
-                pages = FoundPages::new(wanted.clone());
-            }
-            Ok(None) => break,
-            Err(error) => {
-                drop(busy);
-                return Ok(ask::tell(&error));
-            }
-        }
-    }
-    drop(busy);
+    });
     if args.json {
-        return Ok(Exit::Done);
+        return ask::print_pages(client, pages).await;
     }
+    let found = {
+        let mut busy = Busy::begin();
+        let found = pages.wanted(client, limit, is_wanted);
+        busy.during("looking through what was said", found).await
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return Ok(ask::tell(&error)),
+    };
     if found.is_empty() {
         output::out_line("found nothing")?;
         return Ok(Exit::Done);

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::line::DaemonState;
+use agentd_protocol::line::{DaemonState, StatusAnswer};
 use agentd_protocol::request::LogLevel;
 use agentd_protocol::{Line, RequestKind};
 use serde_json::json;
@@ -45,6 +45,20 @@ pub(super) async fn status(args: StatusArgs, socket: Option<&Path>) -> io::Resul
         show(&args, looked)?;
         tokio::time::sleep(EVERY).await;
     }
+}
+
+/// After a start: where what the store held is now, and what to do about it.
+pub(super) fn tell_loss(answer: &StatusAnswer) {
+    if is_of_loss(answer) {
+        // What is told of turns and workers says nothing of one that has just come up.
+        let details = answer.details.split_once("; ");
+        output::note(details.map_or(answer.details.as_str(), |(_, lost)| lost));
+        output::err(&format!("hint: {LOST_STORE}\n"));
+    }
+}
+
+fn is_of_loss(answer: &StatusAnswer) -> bool {
+    answer.state == DaemonState::Degraded && tells_of_loss(&answer.details)
 }
 
 /// Was something that was stored lost? A disk that is full or hangs is another matter.
@@ -141,7 +155,7 @@ fn show(args: &StatusArgs, looked: Result<Healthy, Unwell>) -> io::Result<Exit> 
         output::out(&render::status_rpc(&answer))?;
     } else {
         output::out(&render::status(&answer, &Style::of_stdout()))?;
-        if answer.state == DaemonState::Degraded && tells_of_loss(&answer.details) {
+        if is_of_loss(&answer) {
             output::err(&format!("hint: {LOST_STORE}\n"));
         }
     }

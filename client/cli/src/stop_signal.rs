@@ -6,6 +6,8 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::exit::Exit;
+
 /// One that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StopSignal {
@@ -13,6 +15,15 @@ pub(super) enum StopSignal {
     Interrupt,
     /// SIGTERM.
     Terminate,
+}
+
+impl From<StopSignal> for Exit {
+    fn from(signal: StopSignal) -> Self {
+        match signal {
+            StopSignal::Interrupt => Self::Interrupted,
+            StopSignal::Terminate => Self::Terminated,
+        }
+    }
 }
 
 /// They are heard from now on, and end the process no more.

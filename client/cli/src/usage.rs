@@ -202,7 +202,7 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy, style: &Style) -> String {
         Column::cut(&head, 10).that_stays(),
         Column::new("TURNS").that_stays(),
         Column::new("FAILED"),
-        Column::new("COST"),
+        Column::cut("COST", 7).that_stays(),
         Column::new("IN"),
         Column::new("OUT"),
         Column::new("MEAN"),
@@ -236,7 +236,7 @@ fn percent(part: u64, whole: u64) -> String {
 fn cost(sum: &Sum) -> String {
     let unknown = match sum.cost_unknown {
         0 => String::new(),
-        count => format!(" + {count} not known"),
+        count => format!(" + {} not known", output::counted(count, "turn")),
     };
     // Less than a dollar is told to the hundredth of a cent.
     if sum.usd > 0.0 && sum.usd < 1.0 {
@@ -286,8 +286,29 @@ mod tests {
             ..Sum::default()
         };
         assert_eq!(cost(&sum(0.0, 0)), "$0.00");
-        assert_eq!(cost(&sum(0.000_38, 2)), "$0.0004 + 2 not known");
+        assert_eq!(cost(&sum(0.000_38, 2)), "$0.0004 + 2 turns not known");
         assert_eq!(cost(&sum(12.5, 0)), "$12.50");
+    }
+
+    #[test]
+    fn usage_narrow_keeps_the_cost() {
+        let style = Style {
+            columns: Some(40),
+            ..Style::PLAIN
+        };
+        let sum = Sum {
+            turns: 3,
+            usd: 0.5,
+            ..Sum::default()
+        };
+        let by = vec![(Some("anthropic".to_owned()), sum.clone())];
+        let shown = as_text(&sum, &by, UsageBy::Provider, &style);
+        let head = shown.lines().find(|line| line.starts_with("PROVIDER"));
+        assert!(head.is_some_and(|head| head.contains("COST")), "{shown}");
+        assert!(
+            shown.contains("$0.5000\n") || shown.contains("$0.5000 "),
+            "{shown}"
+        );
     }
 
     #[test]

@@ -160,6 +160,13 @@ pub(super) fn hint(line: &ErrorLine) -> Option<String> {
         Code::SessionIdle => {
             said.or_else(|| Some("`agentctl ps` lists what runs and waits".into()))
         }
+        // What it was made with is the last name there.
+        Code::SessionConflict if line.error.starts_with("`agent` is ") => {
+            let made_with = line.error.rsplit('`').nth(1).map(safe)?;
+            Some(format!(
+                "`--agent {made_with}` goes on with it, `--session OTHER` begins another one"
+            ))
+        }
         Code::NoAgent => said.map(|said| {
             format!("{said}; `agentctl demo` checks the installation without any model")
         }),

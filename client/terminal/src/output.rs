@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
 use super::closed_stdout;
+use super::style::Style;
+use super::table::wrapped;
 
 /// Writes to standard output at once.
 ///
@@ -91,12 +93,19 @@ pub fn err(text: &str) {
 
 /// `note: …` on standard error.
 pub fn note(text: &str) {
-    err(&format!("note: {}\n", one_line(text)));
+    let note = format!("note: {}\n", one_line(text));
+    err(&folded(&note, &Style::of_stderr()));
 }
 
 /// `error: …` and `hint: …` on standard error.
 pub fn error(text: &str, hint: Option<&str>) {
-    err(&error_text(text, hint));
+    err(&folded(&error_text(text, hint), &Style::of_stderr()));
+}
+
+/// Lines that are broken between words where the terminal ends.
+fn folded(text: &str, style: &Style) -> String {
+    let lines = text.lines().map(|line| wrapped(line, "  ", style) + "\n");
+    lines.collect()
 }
 
 /// The shape of an error.
@@ -267,6 +276,19 @@ mod tests {
         assert_eq!(shown, r#"{"text":"a\u009bb\u202e\udb40\udc41"}"#);
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&shown), value(line));
+    }
+
+    #[test]
+    fn hint_is_broken_between_words() {
+        let narrow = Style {
+            columns: Some(24),
+            ..Style::PLAIN
+        };
+        let error = error_text("nobody is there", Some("`agentctl start` starts it"));
+        assert_eq!(
+            folded(&error, &narrow),
+            "error: nobody is there\nhint: `agentctl start`\n  starts it\n"
+        );
     }
 
     #[test]

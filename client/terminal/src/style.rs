@@ -105,6 +105,13 @@ impl Style {
         Self::of(io::stdout().is_terminal(), columns.map(|(width, _)| width))
     }
 
+    /// That of standard error.
+    #[must_use]
+    pub fn of_stderr() -> Self {
+        let columns = terminal_size_of(io::stderr());
+        Self::of(io::stderr().is_terminal(), columns.map(|(width, _)| width))
+    }
+
     fn of(terminal: bool, columns: Option<Width>) -> Self {
         let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let columns = columns.map(|Width(columns)| usize::from(columns));
@@ -149,7 +156,7 @@ fn is_coloured(chosen: Colours, terminal: bool, said: impl Fn(&str) -> Option<St
         Colours::Auto if said("NO_COLOR").is_some() => false,
         Colours::Auto if said("CLICOLOR_FORCE").is_some_and(|value| value != "0") => true,
         Colours::Auto => {
-            let plain = said("TERM").is_some_and(|term| term == "dumb");
+            let plain = said("TERM").is_none_or(|term| term == "dumb");
             terminal && !plain && said("CLICOLOR").is_none_or(|value| value != "0")
         }
     }
@@ -177,9 +184,10 @@ mod tests {
     fn colours_are_as_the_option_and_environment_say() {
         let auto =
             |terminal, set: &[(&str, &str)]| is_coloured(Colours::Auto, terminal, among(set));
-        assert!(auto(true, &[]) && !auto(false, &[]));
-        assert!(!auto(true, &[("NO_COLOR", "1")]));
-        assert!(!auto(true, &[("TERM", "dumb")]));
+        let xterm = ("TERM", "xterm");
+        assert!(auto(true, &[xterm]) && !auto(false, &[xterm]));
+        assert!(!auto(true, &[xterm, ("NO_COLOR", "1")]));
+        assert!(!auto(true, &[("TERM", "dumb")]) && !auto(true, &[]));
         assert!(auto(false, &[("CLICOLOR_FORCE", "1")]));
         assert!(!auto(false, &[("CLICOLOR_FORCE", "0")]));
         assert!(!auto(true, &[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]));

@@ -851,7 +851,7 @@ export type McpServer =
     /** Its arguments. */
     args?: string[];
     /** Variables that it gets besides those that the agent gives it. */
-    env?: Record<string, string>;
+    env?: Texts;
   }
   | {
     type: "http";
@@ -860,7 +860,7 @@ export type McpServer =
     /** Where it is. */
     url: string;
     /** Sent with each request. */
-    headers?: Record<string, string>;
+    headers?: Texts;
   }
   | {
     type: "sse";
@@ -869,7 +869,7 @@ export type McpServer =
     /** Where it is. */
     url: string;
     /** Sent with each request. */
-    headers?: Record<string, string>;
+    headers?: Texts;
   };
 
 /** Memory that is held for others. */
@@ -1906,6 +1906,9 @@ export interface Sum {
   /** Most took no longer. */
   p95_ms: number;
 }
+
+/** Texts by their names. With a name of its own, as generators of clients fail at one without. */
+export type Texts = Record<string, string>;
 
 export interface ThinkingDeltaLine {
   type: "thinking_delta";

@@ -1,12 +1,20 @@
 // Daemons that die, servers that say strange things, and turns without a daemon.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { rmSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 
 import * as agentd from "../src/index.js";
 import { Harness } from "../src/index.js";
-import { ACCEPTED, type Answer, DEADLINE_MS, END, HELLO, LONG, PROGRAMS, Place, type Scripted, withDaemon } from "./support.js";
+import { ACCEPTED, type Answer, DEADLINE_MS, END, HELLO, LONG, PROGRAMS, Place, type Scripted, until, withDaemon } from "./support.js";
+
+/** Processes that this one has started, but for the one that looks. */
+function children(): string[] {
+  const all = execFileSync("ps", ["-A", "-o", "ppid=,comm="], { encoding: "utf8" }).split("\n");
+  const ours = all.map((line) => line.trim().split(/\s+/)).filter(([parent]) => parent === String(process.pid));
+  return ours.map(([, name]) => String(name)).filter((name) => !/(^|\/)ps$/.test(name));
+}
 
 /** What a promise rejects with. */
 async function failure<Kind extends Error>(
@@ -104,6 +112,7 @@ test("one-shot: a turn that is left leaves nothing running", async (t) => {
     const signal = AbortSignal.timeout(ms);
     await assert.rejects(harness.runSession(LONG, { signal }), (error: unknown) => error === signal.reason);
   }
+  await until(() => children().length === 0 || undefined, "the end of all that was started");
 });
 
 test("one-shot: without leave for it nothing happens", async (t) => {

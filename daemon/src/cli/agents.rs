@@ -29,7 +29,7 @@ pub(super) struct DefaultArgs {
     /// Nobody
     #[arg(long, alias = "unset", conflicts_with = "name")]
     clear: bool,
-    /// Though it can't be used as things are
+    /// Though it can't be used as things are; where only nobody is logged in, it needs no force
     #[arg(long, requires = "name")]
     force: bool,
     /// As one JSON object
@@ -125,6 +125,12 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
         (false, "removed") => format!("removed `{named}` from {file}"),
         (false, _) => format!("added `{named}` to {file}"),
     };
+    if done == "default" && unusable.is_none() && is_logged_out(named, paths) {
+        tell(&format!(
+            "nobody is logged in to `{named}`, as far as can be seen; `agentctl agents test \
+             {named}` tries it"
+        ));
+    }
     if let Some(why) = unusable {
         tell(&format!("`{named}` can't be used as things are: {why}"));
     }
@@ -149,6 +155,11 @@ fn tell(note: &str) {
 fn plain_send(paths: &Paths) -> Result<PlainSend, ConfigError> {
     let config = Config::load(&paths.config, &paths.env_file, &HostEnv::here())?;
     Ok(PlainSend::of(&config, &paths.state))
+}
+
+fn is_logged_out(name: &str, paths: &Paths) -> bool {
+    let config = Config::load(&paths.config, &paths.env_file, &HostEnv::here());
+    config.is_ok_and(|config| PlainSend::is_logged_out(name, &config, &paths.state))
 }
 
 fn add_answers(told: &mut serde_json::Value, answers: Option<&PlainSend>) {

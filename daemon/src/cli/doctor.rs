@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use agentd_protocol::doctor::Report;
 use clap::Args;
 
+use super::settings;
 use crate::config::{Config, HostEnv};
 use crate::platform::paths::Paths;
 use crate::server::doctor::{self, Patient};
@@ -45,6 +46,7 @@ pub(super) fn run(
         paths,
         own_directory,
         load,
+        judge: settings::unread_by_timmy,
         look: HostEnv::here(),
         service_path: args.service_path.as_ref().map(split),
         service_variables: args.service_variables,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use agentd_base::replace::PRIVATE;
-use agentd_base::settings;
+use agentd_base::settings::{self, MEND_IT};
 use agentd_protocol::nearest::nearest;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure, in_force, with};
-use crate::config::{self, Config, ConfigError, Edit, HostEnv, check_ours, edit};
+use crate::config::{self, Config, ConfigError, Edit, HostEnv, Warning, check_ours, edit};
 use crate::platform::paths::Paths;
 
 /// What `init` writes: every line of it that is no sentence is a setting, with its default.
@@ -125,6 +125,27 @@ struct Fault {
     hint: Option<String>,
 }
 
+/// What the built-in agent can't read of what is in force: its turns refuse it, nobody else needs it.
+pub(super) fn unread_by_timmy(config: &Config) -> Option<Warning> {
+    if config.of_timmy.is_empty() {
+        return None;
+    }
+    let text = settings::read(&config.file).ok()?;
+    match judged(&text, &config.file, &HostEnv::here()).err()? {
+        ConfigError::Wrong {
+            file,
+            line,
+            what,
+            hint,
+        } => Some(Warning {
+            what: format!("{}:{line}: {what}", file.display()),
+            hint: hint.unwrap_or_else(|| MEND_IT.to_owned()),
+        }),
+        // Those are the daemon's own to tell.
+        _ => None,
+    }
+}
+
 /// Asks the built-in agent's program whether it could read a text. Where there is none, nobody will.
 fn judged(text: &str, file: &Path, look: &HostEnv) -> Result<(), ConfigError> {
     let Some(program) = look.exe_dir.as_ref().map(|dir| dir.join("timmy")) else {
@@ -173,6 +194,9 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
         .filter(|row| row.key.starts_with(&below))
         .collect();
     if rows.is_empty() {
+        if let Some(unset) = unset_of_timmy(key, config) {
+            return Err(unset);
+        }
         let hint = match nearest(key, shown.iter().map(|row| row.key.as_str())) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "`agentctl config show` lists all".to_owned(),
@@ -186,6 +210,30 @@ fn get(key: &str, config: &Config) -> Result<(), CliFailure> {
         .map(|row| format!("{} = {}", row.key, row.value))
         .collect();
     answer(&lines.join("\n"))
+}
+
+/// What is said of a key of the built-in agent's that isn't in the file. It knows which there are.
+fn unset_of_timmy(key: &str, config: &Config) -> Option<CliFailure> {
+    if !config::is_of_timmy(key) {
+        return None;
+    }
+    // No value fits everywhere: one that doesn't fit has a key, too.
+    let asked = match key.contains('.') {
+        true => judged(&format!("{key} = 0\n"), &config.file, &HostEnv::here()),
+        false => Ok(()),
+    };
+    match asked {
+        Err(ConfigError::Wrong { what, hint, .. }) if what.starts_with("unknown key ") => {
+            let hint = hint.unwrap_or_else(|| "`agentctl config show` lists all".to_owned());
+            Some(with(USAGE)(anyhow!(
+                "there is no setting `{key}`; hint: {hint}"
+            )))
+        }
+        _ => Some(with(FAILED)(anyhow!(
+            "`{key}` is not set; hint: the built-in agent's defaults are in \
+             docs/src/configuration.md"
+        ))),
+    }
 }
 
 /// A string without its quotation marks; anything else as it is written.

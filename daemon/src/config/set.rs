@@ -98,8 +98,11 @@ pub(super) fn edited(
             let path = path_of(key)?;
             // A word that is no TOML is meant as a string, and so is a number where one belongs.
             let meant = Value::from_str(value.trim()).ok();
-            let mut readings = meant.into_iter().chain([Value::from(value.as_str())]);
-            let mut first = None;
+            let word = Value::from(value.as_str());
+            // And one word is a list where a list belongs.
+            let list = Value::from_iter([value.as_str()]);
+            let mut readings = meant.into_iter().chain([word, list]);
+            let mut first: Option<EditError> = None;
             loop {
                 let Some(reading) = readings.next() else {
                     return Err(first.unwrap_or_else(|| refused("there is no value", "give one")));
@@ -107,12 +110,23 @@ pub(super) fn edited(
                 let fresh = with(document(text, file)?, &path, key, bare(reading))?;
                 match fits(fresh) {
                     Ok(fresh) => return Ok(fresh),
-                    Err(error) => first = first.or(Some(of_command(error))),
+                    Err(error) => {
+                        let is_list = |error: &EditError| {
+                            let error = error.to_string();
+                            LIST.iter().any(|words| error.contains(words))
+                        };
+                        first = first
+                            .filter(|first| !is_list(first) || is_list(&error))
+                            .or(Some(of_command(error)));
+                    }
                 }
             }
         }
     }
 }
+
+/// What the readers, timmy's and ours, say of a word where a list belongs.
+const LIST: &[&str] = &["expected a sequence", "expected an array of strings"];
 
 /// Of a line that isn't in the file: its number says nothing.
 fn of_command(error: EditError) -> EditError {
@@ -302,6 +316,12 @@ command = [\"/bin/a\"] # its program
             let told = set(WRITTEN, key, value).unwrap_err();
             assert!(told.contains(why) && told.contains("hint: "), "{told}");
         }
+    }
+
+    #[test]
+    fn set_takes_one_word_for_a_list() {
+        let set = set(WRITTEN, "agents.a.pass_env", "HTTPS_PROXY").unwrap();
+        assert!(set.contains("pass_env = [\"HTTPS_PROXY\"]\n"), "{set}");
     }
 
     #[test]

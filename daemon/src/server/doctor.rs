@@ -13,7 +13,7 @@ use agentd_base::trusted::typed;
 use agentd_protocol::doctor::Finding;
 use nix::unistd::{AccessFlags, access};
 
-use crate::config::{self, Config, Endpoints, HostEnv};
+use crate::config::{self, Config, Endpoints, HostEnv, Warning};
 use crate::platform::paths::{self, Paths};
 use crate::server::alias::{Action, Alias};
 use crate::server::plain_send::PlainSend;
@@ -37,6 +37,8 @@ pub struct Patient {
     pub own_directory: bool,
     /// Reads the configuration; the error says why it can't be used.
     pub load: Box<dyn Fn() -> Result<Config, String>>,
+    /// What the built-in agent can't read of it.
+    pub judge: fn(&Config) -> Option<Warning>,
     /// What this process sees.
     pub look: HostEnv,
     /// `PATH` as the service has it, if that is another one.
@@ -258,6 +260,9 @@ fn warnings(patient: &Patient, config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = warnings
         .map(|warning| Finding::warning("config", warning.what.clone(), warning.hint.clone()))
         .collect();
+    if let Some(wrong) = (patient.judge)(config) {
+        findings.push(Finding::problem("config", wrong.what, wrong.hint));
+    }
     if findings.is_empty() {
         let found = if patient.paths.config.exists() {
             format!("`{file}` can be read")
@@ -292,12 +297,12 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
         let Err(why) = &agent.usable else { continue };
         // What was only looked for may be missing.
         if config.agents.contains_key(&agent.name) {
-            let found = format!("`{}` can't be used: {why}", agent.name);
-            findings.push(Finding::problem(
-                "agents",
-                found,
-                "`agentctl agents` says more",
-            ));
+            let name = &agent.name;
+            let found = format!("`{name}` can't be used: {why}");
+            let remedy = format!(
+                "mend that or its table in config.toml, or `agentctl agents remove {name}`"
+            );
+            findings.push(Finding::problem("agents", found, remedy));
         }
     }
     if let Some(path) = &patient.service_path {

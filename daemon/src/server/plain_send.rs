@@ -46,6 +46,14 @@ impl PlainSend {
         }
     }
 
+    /// Is an agent there, and nobody logged in, as far as files and variables say?
+    #[must_use]
+    pub fn is_logged_out(name: &str, config: &Config, state_dir: &Path) -> bool {
+        let seen = runtime::look(config, state_dir)(&Files::default());
+        let mut agents = seen.agents.iter().map(|(agent, _)| agent);
+        agents.any(|agent| agent.name == name && agent.logged_in == Some(false))
+    }
+
     /// Who answers it.
     #[must_use]
     pub fn answerer(&self) -> Option<&str> {

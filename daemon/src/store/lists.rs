@@ -13,8 +13,8 @@ use agentd_protocol::{JobId, rows};
 use rusqlite::blob::Blob;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::Liveness;
 use super::columns::{int, nat, shown};
-use super::{Alive, Liveness};
 
 /// Characters of a prompt or an answer in a list.
 const PREVIEW: usize = 80;
@@ -31,19 +31,27 @@ pub(super) fn jobs(
     conn: &Connection,
     filter: &JobFilter,
     limit: usize,
+    alive: &dyn Fn(&str) -> Liveness,
 ) -> rusqlite::Result<Loaded> {
     let mut numbers = job_numbers(conn, filter, limit)?;
     let more = numbers.len() > limit;
     numbers.truncate(limit);
     let mut statement = conn.prepare_cached(
         "SELECT jobs.job, sessions.name, sessions.agent, jobs.state, jobs.held, jobs.attempt,
-            jobs.labels, jobs.parent, jobs.accepted_at, jobs.start_at, jobs.finished_at
+            jobs.labels, jobs.parent, jobs.accepted_at, jobs.start_at, jobs.finished_at,
+            jobs.instance
          FROM jobs JOIN sessions ON sessions.id = jobs.session WHERE jobs.job = ?1",
     )?;
     let mut jobs = Vec::with_capacity(numbers.len());
     let (mut requests, mut finals) = (Long::new(conn, "request"), Long::new(conn, "final"));
+    let mut gone = BTreeMap::new();
     for job in numbers {
-        let mut row = statement.query_row([job], job_row)?;
+        let told = |row: &Row<'_>| Ok((job_row(row)?, row.get::<_, Option<String>>(11)?));
+        let (mut row, ran_by) = statement.query_row([job], told)?;
+        if let (JobPhase::Running, Some(instance)) = (row.state, ran_by) {
+            let is_gone = || alive(&instance) == Liveness::Dead;
+            row.cut_off = *gone.entry(instance.clone()).or_insert_with(is_gone);
+        }
         let request = requests.prefix(job)?;
         row.preview = preview(&member(&request, "text").unwrap_or_default());
         if row.finished_at.is_some() {
@@ -221,31 +229,12 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<rows::JobRow> {
         start_at: time(9)?,
         // Whoever runs it knows.
         started_at: None,
+        // By who ran it.
         cut_off: false,
         finished_at: time(10)?,
         stop: None,
         code: None,
     })
-}
-
-/// Tells of jobs that are stored as running whether an instance that is gone ran them.
-pub(super) fn mark_cut_off(
-    conn: &Connection,
-    jobs: &mut [rows::JobRow],
-    alive: &Alive,
-) -> rusqlite::Result<()> {
-    let mut known = BTreeMap::new();
-    let running = |row: &&mut rows::JobRow| row.state == JobPhase::Running;
-    for row in jobs.iter_mut().filter(running) {
-        let ran_by: Option<String> = conn
-            .prepare_cached("SELECT instance FROM jobs WHERE job = ?1")?
-            .query_row([int(row.job.0)], |row| row.get(0))?;
-        row.cut_off = ran_by.is_some_and(|instance| {
-            let dead = || alive(&instance) == Liveness::Dead;
-            *known.entry(instance.clone()).or_insert_with(dead)
-        });
-    }
-    Ok(())
 }
 
 /// How far a job is, from its two columns.

@@ -10,7 +10,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::columns::{int, nat, shown};
-use super::{damage, export, history, listed, lists, log, search, texts, usage, webhooks};
+use super::{
+    Liveness, damage, export, history, listed, lists, log, search, texts, usage, webhooks,
+};
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.
 /// Who asked for more asks again for what follows the last one given.
@@ -27,15 +29,19 @@ pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, session
     jobs.cancelled, jobs.held, jobs.start_at,
     jobs.expires_boot, jobs.start_boot";
 
-/// Answers a question.
-pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> {
+/// Answers a question; `alive` says which instances are.
+pub(super) fn ask(
+    conn: &Connection,
+    query: &Query,
+    alive: &dyn Fn(&str) -> Liveness,
+) -> rusqlite::Result<Loaded> {
     match query {
         Query::Sessions { names } => sessions(conn, names).map(Loaded::Sessions),
         Query::Key { key, hashed } => keyed(conn, key, hashed).map(Loaded::Key),
         Query::Jobs { jobs } => some_jobs(conn, jobs).map(Loaded::Jobs),
         Query::Asked { job, question } => asked(conn, *job, question),
         Query::Events { job, after, from } => events_and_text(conn, *job, *after, *from),
-        Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit),
+        Query::JobList { filter, limit } => lists::jobs(conn, filter, *limit, alive),
         Query::Usage {
             since,
             before,
@@ -100,7 +106,8 @@ pub(super) fn ask(conn: &Connection, query: &Query) -> rusqlite::Result<Loaded> 
 /// The same, with the words of whatever is in the way.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn load(conn: &Connection, query: &Query) -> Loaded {
-    ask(conn, query).unwrap_or_else(|error| Loaded::Failed(error.to_string()))
+    ask(conn, query, &|_nobody| Liveness::Dead)
+        .unwrap_or_else(|error| Loaded::Failed(error.to_string()))
 }
 
 fn asked(conn: &Connection, job: JobId, question: &str) -> rusqlite::Result<Loaded> {

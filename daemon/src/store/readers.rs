@@ -18,7 +18,7 @@ use agentd_core::store::{Loaded, Query};
 use rusqlite::{Connection, InterruptHandle};
 
 use super::verify::Verify;
-use super::{Alive, Answer, NotTaken, lists, schema, trouble};
+use super::{Alive, Answer, NotTaken, schema, trouble};
 
 /// Threads that read: a page of a subscriber doesn't wait for somebody's long list.
 const READERS: usize = 2;
@@ -431,10 +431,8 @@ impl ReadersShared {
         // After the moment is fixed: any commit that is seen had begun by now, so none is told too
         // late.
         let begun = self.config.commits.begun.load(Ordering::SeqCst);
-        let mut loaded = self.config.verify.load(conn, &asked.query);
-        if let Loaded::JobList { jobs, .. } = &mut loaded {
-            lists::mark_cut_off(conn, jobs, &self.config.alive)?;
-        }
+        let alive = &*self.config.alive;
+        let loaded = self.config.verify.load(conn, &asked.query, alive);
         conn.prepare_cached("COMMIT")?.execute([])?;
         if asked.query.follows_commits() && !self.config.commits.wait(begun, asked.until) {
             return Ok(Loaded::Failed(self.too_late()));

@@ -224,7 +224,7 @@ fn carry_out(
         }
         StoreCommand::Load { token, query } => Some(Event::Loaded {
             token: *token,
-            loaded: verify.load(writing.conn, query),
+            loaded: verify.load(writing.conn, query, writing.alive),
         }),
         StoreCommand::Takeover { instance } => {
             let recovered = take_over(writing, instance, role, stamp)?;

@@ -14,7 +14,7 @@ use rusqlite::{Connection, InterruptHandle};
 
 use super::loss::Loss;
 use super::schema::{is_corrupt, reopen_to_read};
-use super::{damage, losses, read};
+use super::{Liveness, damage, losses, read};
 
 /// From the end of one walk to the next.
 const EVERY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -98,8 +98,13 @@ impl Verify {
 
     /// Answers a question. What can't be read because the file is damaged is told so, and logged, and
     /// has the whole file looked at.
-    pub(super) fn load(&self, conn: &Connection, query: &Query) -> Loaded {
-        read::ask(conn, query).unwrap_or_else(|error| match self.suspect(&error) {
+    pub(super) fn load(
+        &self,
+        conn: &Connection,
+        query: &Query,
+        alive: &dyn Fn(&str) -> Liveness,
+    ) -> Loaded {
+        read::ask(conn, query, alive).unwrap_or_else(|error| match self.suspect(&error) {
             Some(words) => Loaded::Failed(words),
             None => Loaded::Failed(error.to_string()),
         })

@@ -29,7 +29,7 @@ use crate::session::store;
 use crate::tool::mcp::Servers;
 use crate::tool::places::Rules;
 use crate::tool::sandbox::{self, Landlock, Signals};
-use crate::tool::toolset::{self, NamedToolsets, Toolset, UnknownToolset};
+use crate::tool::toolset::{self, NamedToolsets, Toolset};
 use crate::turn::{Plan, REQUESTS, TurnEnv};
 
 /// MCP servers, and what the configuration or the session said when they were made.
@@ -143,10 +143,9 @@ impl LocalEnv {
         let brought = brought.iter().map(as_configured);
         let brought = brought.collect::<Result<BTreeMap<_, _>, _>>()?;
         let config = self.config()?;
-        let unknown = |why: UnknownToolset| Rejected::new(Code::Unsupported, why.to_string());
         let NamedToolsets { sets, mut notes } = match toolsets.or(config.timmy.toolsets.as_deref())
         {
-            Some(names) => Toolset::named(names).map_err(unknown)?,
+            Some(names) => Toolset::named(names)?,
             None => NamedToolsets {
                 sets: Toolset::USUAL.iter().copied().collect(),
                 notes: Vec::new(),

@@ -210,7 +210,7 @@ fn next(stream: &mut impl BufRead, method: Option<&str>) -> Value {
 }
 
 #[test]
-fn mcp_over_http_question_is_put_within_a_session() {
+fn mcp_http_question_is_put_within_a_session() {
     let Some((daemon, http)) = served() else {
         return;
     };

@@ -119,7 +119,7 @@ pub struct DefaultAgentArgs {
     /// Nobody
     #[arg(long, alias = "unset", conflicts_with = "name")]
     pub clear: bool,
-    /// Though it can't be used as things are
+    /// Though it can't be used as things are; where only nobody is logged in, it needs no force
     #[arg(long, requires = "name")]
     pub force: bool,
     /// Print one JSON object

@@ -27,12 +27,12 @@ Examples:
   printf 'header = \"Authorization: Bearer %s\"\\n' \"$(agentctl token)\" | \\
       curl -K - http://127.0.0.1:7878/v1/jobs
 
-Chat front ends and programs for OpenAI's API use any agent: OPENAI_BASE_URL=http://127.0.0.1:7878/v1,
-and the token as OPENAI_API_KEY.
+Chat front ends and programs for OpenAI's API use any agent, with the token as OPENAI_API_KEY and
+OPENAI_BASE_URL=http://127.0.0.1:7878/v1.
 
 Every request but /health needs the token of `agentctl token`. Ask 127.0.0.1, never localhost: that
-may be [::1], where another user may listen. Browsers are refused. The document
-of the interface is at /openapi.json.
+may be [::1], where another user may listen. Browsers are refused. The document of the interface is
+at /openapi.json.
 
 Exit codes: 0 ended, 3 somebody else has the port, 78 the address is not this machine's own")]
     Http(HttpArgs),
@@ -44,9 +44,9 @@ Examples:
   agentctl serve mcp --host me@mac
 
 Tools: ask, dispatch, collect, steer, cancel, sessions, agents, jobs, history. Agents work in the
-directory of the program that asks, unless a call names another one. A turn that takes longer than its
-call waits goes on, and `collect` has its result. Without a daemon, turns run without it, as those of
-`agentctl send` do.")]
+directory of the program that asks, unless a call names another one. A turn that takes longer than
+its call waits goes on, and `collect` has its result. Without a daemon, turns run without it, as
+those of `agentctl send` do.")]
     Mcp(McpArgs),
     /// Agents for an editor, by the Agent Client Protocol on standard input and output
     #[command(after_help = "\

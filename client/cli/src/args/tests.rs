@@ -60,6 +60,26 @@ fn called(line: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn help_breaks_no_line_twice() {
+    fn look(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        // A paragraph in one line is broken where the terminal ends; one in several mustn't be.
+        for paragraph in help.split("\n\n").filter(|text| text.contains('\n')) {
+            for line in paragraph.lines() {
+                assert!(
+                    line.chars().count() <= 100,
+                    "{}: {line}",
+                    command.get_name()
+                );
+            }
+        }
+        command.get_subcommands().for_each(look);
+    }
+    look(&Cli::command());
+}
+
+#[test]
 fn help_has_examples_that_the_program_takes() {
     fn examples(command: &clap::Command, found: &mut Vec<Vec<String>>) {
         let help = command.get_after_help().map(ToString::to_string);

@@ -147,8 +147,9 @@ pub struct WhoArgs {
     /// What to ask when that model fails, as provider/model; may be given again
     #[arg(long = "fallback", value_name = "PROVIDER/MODEL", value_parser = value::model)]
     pub fallbacks: Vec<String>,
-    /// Restrict the agent to these tools; with commas, or given again
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    /// Restrict the agent to these toolsets, with commas, or given again: timmy has `file`,
+    /// `file-read`, `terminal`, `web`, `mcp` and `delegate`; another agent says which it has
+    #[arg(long, value_name = "TOOLSET", value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub tools: Vec<String>,
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]

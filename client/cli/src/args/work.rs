@@ -239,8 +239,8 @@ Examples:
   agentctl sessions fork main
   agentctl sessions fork main other-way
 
-The agent makes its copy when the new session's first turn begins: what the old one is told until then
-is in both.")]
+The agent makes its copy when the new session's first turn begins: what the old one is told until
+then is in both.")]
     Fork(ForkSessionArgs),
     /// End sessions and free their names; their history and jobs stay
     #[command(after_help = "\

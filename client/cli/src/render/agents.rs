@@ -20,9 +20,18 @@ pub enum Shown {
     All,
 }
 
+/// Who says that an agent answers when nobody is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DefaultBy {
+    /// The configuration, as far as is known.
+    Choice,
+    /// Nobody: it is what the daemon finds.
+    Look,
+}
+
 /// `agents` for people: what is usable first.
 #[must_use]
-pub fn agents(rows: &[AgentRow], which: Shown, style: &Style) -> String {
+pub fn agents(rows: &[AgentRow], which: Shown, by: DefaultBy, style: &Style) -> String {
     let is_missing = |row: &&AgentRow| row.found == LOOKED_FOR && !row.usable;
     let (missing, mut there): (Vec<&AgentRow>, Vec<&AgentRow>) = rows.iter().partition(is_missing);
     there.sort_by_key(|row| !row.usable);
@@ -40,7 +49,12 @@ pub fn agents(rows: &[AgentRow], which: Shown, style: &Style) -> String {
     ];
     let mut shown = String::new();
     if !there.is_empty() {
-        let rows: Vec<Vec<Cell>> = there.iter().map(|row| agent(row)).collect();
+        let only = there.iter().filter(|row| row.usable).count() == 1;
+        let default = match by {
+            DefaultBy::Look if !only => "would be asked",
+            DefaultBy::Look | DefaultBy::Choice => "default",
+        };
+        let rows: Vec<Vec<Cell>> = there.iter().map(|row| agent(row, default)).collect();
         shown = table(&columns, &rows, style);
     }
     // Whole, whatever the width: it ends with what to do.
@@ -62,9 +76,9 @@ pub fn agents(rows: &[AgentRow], which: Shown, style: &Style) -> String {
 /// What `found` says of an agent that isn't installed.
 const LOOKED_FOR: &str = "looked-for";
 
-fn agent(row: &AgentRow) -> Vec<Cell> {
+fn agent(row: &AgentRow, default: &str) -> Vec<Cell> {
     let name = if row.default {
-        format!("{} (default)", row.name)
+        format!("{} ({default})", row.name)
     } else {
         row.name.clone()
     };
@@ -110,7 +124,7 @@ mod tests {
             panic!("not agents");
         };
         assert_eq!(
-            agents(&rows, Shown::All, &Style::PLAIN),
+            agents(&rows, Shown::All, DefaultBy::Choice, &Style::PLAIN),
             "\
 AGENT         USABLE     VERSION  LOGIN  KIND  FOUND       COMMAND
 pi (default)  yes (odd)  1.5      yes    pi    path        pi
@@ -119,12 +133,16 @@ hermes: `hermes` is not on PATH
 "
         );
         assert_eq!(
-            agents(&rows, Shown::Installed, &Style::PLAIN),
+            agents(&rows, Shown::Installed, DefaultBy::Look, &Style::PLAIN),
             "\
 AGENT         USABLE     VERSION  LOGIN  KIND  FOUND  COMMAND
 pi (default)  yes (odd)  1.5      yes    pi    path   pi
 not installed: hermes (`--all` shows why)
 "
         );
+        let mut rows = rows;
+        rows[1].usable = true;
+        let shown = agents(&rows, Shown::Installed, DefaultBy::Look, &Style::PLAIN);
+        assert!(shown.contains("pi (would be asked)"), "{shown}");
     }
 }

@@ -90,11 +90,14 @@ fn about_turns(facts: &mut StatusFacts<'_>, rpc: &RpcFacts) {
         _ => String::new(),
     };
     let (in_flight, sent, failed) = (rpc.in_flight, rpc.sends, rpc.failures);
-    let fallbacks = counted(rpc.fallbacks, "fallback");
+    // Not `fallbacks`: those of a turn are models.
+    let alone = match rpc.fallbacks {
+        0 => String::new(),
+        runs => format!(", {runs} without a daemon before it started"),
+    };
     let restarts = counted(rpc.restarts, "restart");
-    let turns = format!(
-        "{in_flight} in flight, {sent} sent, {failed} failed, {fallbacks}, {restarts}{times}"
-    );
+    let turns =
+        format!("{in_flight} in flight, {sent} sent, {failed} failed{alone}, {restarts}{times}");
     facts.add("turns", &turns);
     if let Some(crashes) = crashes(rpc) {
         facts.add("crashes", &crashes);
@@ -279,7 +282,7 @@ mod tests {
             "\
 ready, 1 worker
 daemon   ready, version 0.1.0, pid 7, up 1 h 2 min, 10.0 MiB
-turns    1 in flight, 3 sent, 0 failed, 0 fallbacks, 2 restarts, p50 4 ms, p95 9 ms
+turns    1 in flight, 3 sent, 0 failed, 2 restarts, p50 4 ms, p95 9 ms
 clients  nc\\u{1b} 1
 store    3 jobs, 12 events, 4.0 KiB + 0 B log
 

@@ -25,6 +25,7 @@ pub enum McpServer {
         args: Vec<String>,
         /// Variables that it gets besides those that the agent gives it.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[cfg_attr(feature = "schema", schemars(with = "Texts"))]
         env: BTreeMap<String, String>,
     },
     /// One that is reached by "Streamable HTTP".
@@ -35,6 +36,7 @@ pub enum McpServer {
         url: String,
         /// Sent with each request.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[cfg_attr(feature = "schema", schemars(with = "Texts"))]
         headers: BTreeMap<String, String>,
     },
     /// One that is reached by HTTP as it was before that.
@@ -45,9 +47,15 @@ pub enum McpServer {
         url: String,
         /// Sent with each request.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        #[cfg_attr(feature = "schema", schemars(with = "Texts"))]
         headers: BTreeMap<String, String>,
     },
 }
+
+/// Texts by their names. With a name of its own, as generators of clients fail at one without.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+struct Texts(#[allow(dead_code, reason = "a schema's alone")] BTreeMap<String, String>);
 
 impl std::fmt::Debug for McpServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -110,7 +110,18 @@ impl State {
         let rejected = Rejected::new(Code::UnknownAgent, format!("there is no agent `{name}`"));
         match agentd_protocol::nearest::nearest(name, known.iter().copied()) {
             Some(near) => rejected.hint(format!("did you mean `{near}`?")),
-            None => rejected.hint(format!("known agents: {}", known.join(", "))),
+            None => rejected.hint(format!("known agents: {}", self.those_there().join(", "))),
+        }
+    }
+
+    /// Those that can be used; where none can, all.
+    fn those_there(&self) -> Vec<&str> {
+        let agents = self.settings.agents.iter();
+        let there = agents.filter(|(_, agent)| agent.usable.is_ok());
+        let there: Vec<&str> = there.map(|(name, _)| name.as_str()).collect();
+        match there.is_empty() {
+            true => self.settings.agents.keys().map(String::as_str).collect(),
+            false => there,
         }
     }
 

@@ -11,7 +11,7 @@ use agentd_protocol::request::Send;
 use crate::agent::Resume;
 use crate::effect::{Effect, StopStage};
 use crate::ids::{Process, SessionId, TurnId, WorkerId};
-use crate::jobs::job::Phase;
+use crate::jobs::job::{Job, Phase};
 use crate::jobs::said::Notice;
 use crate::log::What;
 use crate::outbox::awaiting::Awaiting;
@@ -181,6 +181,7 @@ impl State {
         if let Some(notice) = notice.filter(|_| is_first) {
             self.note(turn, &notice);
         }
+        self.note_overtaken(turn);
         let Some(prompt) = prompt else { return };
         self.log_started(turn);
         if starts_now {
@@ -249,6 +250,25 @@ impl State {
             Context::Lost
         };
         Some((context, native))
+    }
+
+    /// A new turn runs ahead of those that are held, which its sender may not know of.
+    fn note_overtaken(&mut self, turn: TurnId) {
+        let job = expected!(self.jobs.get(turn));
+        let session = expected!(self.sessions.get(job.session));
+        // Of the oldest alone: thousands may wait behind this one.
+        let older = session.queue.iter().take_while(|older| **older < turn);
+        let is_held = |older: &Job| matches!(older.phase, Phase::Held);
+        let held = older.filter(|older| self.jobs.get(older).is_some_and(is_held));
+        let held = held.count();
+        if held > 0 && job.attempt <= 1 {
+            let turns = if held == 1 { "turn" } else { "turns" };
+            let text = format!(
+                "{held} older {turns} of the session stay held behind an interrupted one, and this one runs \
+                 ahead of them"
+            );
+            self.note(turn, &Notice::warning("held", text));
+        }
     }
 
     /// A turn begins without its session's earlier ones.

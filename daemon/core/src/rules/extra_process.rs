@@ -57,14 +57,15 @@ impl State {
 
     pub(crate) fn will_take(&self, slot: &Slot, agent: &str, fit: &Fit) -> bool {
         let named = |session: &SessionId| self.sessions.get(session).is_some_and(|one| one.named);
-        // Sessions that nobody named leave their process with their last turn.
-        let gets_free = slot.describe.recycles && !slot.sessions.iter().any(named);
+        // Sessions that nobody named leave their process with their last turn. They are looked at
+        // last, and where it counts: there may be hundreds.
+        let gets_free = || slot.describe.recycles && !slot.sessions.iter().any(named);
         slot.agent == agent
             && slot.phase.ready_since().is_some()
             && !slot.is_one_turn()
             && slot.takes_turns()
-            && (!slot.one_session || gets_free)
             && slot.serves(fit)
+            && (!slot.one_session || gets_free())
     }
 
     /// Until when no extra process of an agent is started, as the last ones did not come up.

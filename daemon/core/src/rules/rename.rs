@@ -20,6 +20,9 @@ use crate::sessions::Renaming;
 use crate::state::State;
 use crate::store::{Write, Written};
 
+/// Of a name that is taken.
+const FREE_NAME: &str = "choose a name that no session has";
+
 impl State {
     pub(crate) fn session_rename(
         &mut self,
@@ -53,7 +56,7 @@ impl State {
             return Err(self.stopping());
         }
         if self.sessions.knows(&rename.to) {
-            return Err(exists(&rename.to));
+            return Err(exists(&rename.to).hint(FREE_NAME));
         }
         let Some(known) = self.sessions.get(&session) else {
             return Err(unknown_session(&rename.session));
@@ -123,7 +126,7 @@ impl State {
         };
         if self.sessions.knows(&to) {
             // It was made meanwhile.
-            self.refuse(conn, id, exists(&to));
+            self.refuse(conn, id, exists(&to).hint(FREE_NAME));
             return self.takes_turns_again(session);
         }
         let write = Write::Rename {

@@ -585,7 +585,7 @@ fn scheduler_event_cost_is_independent_of_waiting() {
                 // Each in a directory of its own: no process fits two of them.
                 false => format!(r#"{{"text":"x","agent":"{agent}","cwd":"/{n}"}}"#),
             };
-            let (few, many) = (looks(100, job), looks(5_000, job));
+            let (few, many) = (looks(100, job), looks(1_000, job));
             assert!(few > 0 && many <= few + 1, "{agent} {named}: {few}, {many}");
             assert!(many <= 4 * POOL as u64, "{agent} {named}: {many}");
         }

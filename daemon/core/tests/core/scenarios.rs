@@ -352,12 +352,9 @@ fn held_turns_are_overtaken_by_new_ones() {
     let process = only(&world);
     world.get_ready(process);
     world.end_turn(process);
-    assert!(
-        world
-            .told_to(conn)
-            .iter()
-            .any(|line| line.starts_with("3:message_end"))
-    );
+    let told = world.told_to(conn);
+    assert!(told.contains(&"3:note held".to_owned()), "{told:?}");
+    assert!(told.iter().any(|line| line.starts_with("3:message_end")));
     world.pass(Duration::from_secs(101));
     assert_eq!(world.told_to(conn).last().unwrap(), "2:error expired");
 }

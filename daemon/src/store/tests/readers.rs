@@ -412,7 +412,9 @@ fn lists_look_at_few_of_many_jobs() {
         session,
     ] {
         let begun = steps.load(Ordering::Relaxed);
-        let Loaded::JobList { jobs, more } = lists::jobs(&conn, &filter, 50).unwrap() else {
+        let Loaded::JobList { jobs, more } =
+            lists::jobs(&conn, &filter, 50, &|_| Liveness::Dead).unwrap()
+        else {
             panic!("a list")
         };
         assert!(more && jobs.len() == 50, "{filter:?}");

@@ -37,7 +37,7 @@ impl Writer {
             return None;
         }
         let loaded = match (&self.conn, &self.doubt) {
-            (Some(conn), None) => self.config.verify.load(conn, query),
+            (Some(conn), None) => self.config.verify.load(conn, query, &*self.config.alive),
             // The file can't be trusted until it was opened anew; who can do without an answer is
             // told so.
             _ if can_do_without(query) => Loaded::Failed(trouble.why.clone()),

@@ -63,6 +63,12 @@ pub(super) struct List {
     /// Whose
     #[arg(value_name = "PROVIDER")]
     provider: Option<String>,
+    /// With agentctl: the models of this agent, as it says itself
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// With agentctl: those of this session's agent
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
     #[command(flatten)]
     form: Form,
 }
@@ -309,6 +315,11 @@ fn is_it(known: &str, model: &str) -> bool {
 }
 
 async fn lists(setting: &Setting, list: List) -> Result<Exit, Failed> {
+    if list.agent.is_some() || list.session.is_some() {
+        let error = "timmy knows no other agents";
+        let hint = "`agentctl models list --agent NAME` asks one";
+        return Err(Failed::new(Exit::Usage, error).hint(hint));
+    }
     let lookup = |name: &str| setting.lookup(name);
     // Who can't be asked is asked only by name.
     let (providers, problems) = match &list.provider {

@@ -73,7 +73,7 @@ impl Places {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file can't be read.
-    #[error("can't read `{}`: {source}", file.display())]
+    #[error("can't read `{}`: {source}{}", file.display(), settings::unreadable(file, source))]
     Io {
         /// Which.
         file: PathBuf,
@@ -145,6 +145,10 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let (what, hint) = in_our_words(error.message());
+            let what = match key_at(text, at) {
+                Some(key) if hint.is_none() => format!("`{key}`: {what}"),
+                _ => what,
+            };
             wrong(line_at(text, at), what, hint)
         })?;
         match config.fault() {
@@ -266,6 +270,10 @@ fn provider_fault((name, own): (&String, &ProviderConfig)) -> Option<Fault> {
             None => fault.hint("add `base_url = \"https://…\"`"),
         });
     }
+    if let Some(Err(what)) = own.base_url.as_deref().map(table::address) {
+        let what = format!("`providers.{name}.base_url`: {what}");
+        return Some(Fault::new(&at("base_url"), what));
+    }
     if let Some(wire) = &own.wire
         && !Wire::ALL.iter().any(|(known, _)| known == wire)
     {
@@ -337,6 +345,13 @@ fn server_fault((name, server): (&String, &McpServer)) -> Option<Fault> {
 fn line_at(text: &str, at: usize) -> usize {
     let before = text.as_bytes().iter().take(at);
     1 + before.filter(|byte| **byte == b'\n').count()
+}
+
+/// The key of a line that sets one: what the reader of TOML says doesn't name it.
+fn key_at(text: &str, at: usize) -> Option<&str> {
+    let line = text.get(..at)?.rsplit('\n').next()?;
+    let key = line.split_once('=')?.0.trim();
+    (!key.is_empty()).then_some(key)
 }
 
 /// Where the last key of a path stands, or as much of it as is there.

@@ -376,7 +376,7 @@ fn checked(provider: &str, url: &str) -> Result<String, Unusable> {
 }
 
 /// An address without its last slash, or what is wrong with it.
-fn address(url: &str) -> Result<String, String> {
+pub(crate) fn address(url: &str) -> Result<String, String> {
     let parsed = reqwest::Url::parse(url.trim());
     let is_one =
         |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some();

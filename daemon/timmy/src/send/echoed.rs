@@ -13,6 +13,7 @@ use crate::echo;
 use crate::line::Line;
 use crate::message::{Assistant, Message};
 use crate::session::rows::Which;
+use crate::tool::toolset::Toolset;
 use serde_json::json;
 
 impl Agent {
@@ -27,6 +28,11 @@ impl Agent {
         line: &Line,
         opened: &(dyn Fn(&str) + Sync),
     ) {
+        // The script calls none, and a name that is none is wrong with any provider.
+        let names = sent.toolsets.as_deref().unwrap_or_default();
+        if let Err(why) = Toolset::named(names) {
+            return line.reject(&why.into()).await;
+        }
         let to = match self.session_of_echo(sent, line).await {
             Ok(to) => to,
             Err(rejected) => return line.reject(&rejected).await,

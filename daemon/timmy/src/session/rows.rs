@@ -268,12 +268,18 @@ pub(super) fn old(
     bytes: u64,
     most: usize,
 ) -> rusqlite::Result<Vec<(i64, String)>> {
-    let mut statement = conn.prepare(
-        "SELECT id, native FROM (
-             SELECT id, native, used_at,
-                 sum(bytes) OVER (ORDER BY used_at DESC, id DESC) AS newer FROM sessions)
-         WHERE used_at < ?1 OR newer > ?2 ORDER BY used_at, id LIMIT ?3",
-    )?;
+    let pages = |name| conn.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let used = (pages("page_count")? - pages("freelist_count")?) * pages("page_size")?;
+    // Each process asks, so not every session is looked at: all that is kept fits where it is kept.
+    let mut statement = conn.prepare(match count(used) <= bytes {
+        true => "SELECT id, native FROM sessions WHERE used_at < ?1 ORDER BY used_at, id LIMIT ?3",
+        false => {
+            "SELECT id, native FROM (
+                 SELECT id, native, used_at,
+                     sum(bytes) OVER (ORDER BY used_at DESC, id DESC) AS newer FROM sessions)
+             WHERE used_at < ?1 OR newer > ?2 ORDER BY used_at, id LIMIT ?3"
+        }
+    })?;
     let rows = statement.query_map(
         params![number(before), number(bytes), number(most as u64)],
         |row| row.try_into(),

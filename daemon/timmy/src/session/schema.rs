@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::rows::{APPLICATION, MIGRATIONS};
@@ -15,6 +16,8 @@ use super::store::{StoreError, failed};
 
 /// How long another process may hold the file.
 const BUSY: Duration = Duration::from_secs(10);
+/// To read a log as long as this takes little beside a turn: some 15 of them, 100 pages of 4 KiB.
+const LONG_LOG: u64 = 100 * 4120;
 
 /// A file that only its user can read.
 pub(super) fn private(path: &Path) -> io::Result<File> {
@@ -46,6 +49,7 @@ pub(super) fn prepare(directory: &Path) -> Result<Connection, StoreError> {
         Wrong::Sqlite(why) => sqlite(why),
         Wrong::Foreign(why) => StoreError::Failed(file.clone(), why),
     })?;
+    shorten(&conn, &directory.join("timmy.db-wal")).map_err(sqlite)?;
     Ok(conn)
 }
 
@@ -58,10 +62,23 @@ fn tune(conn: &Connection) -> rusqlite::Result<()> {
     conn.pragma_update(None, "trusted_schema", false)?;
     // In KiB: what is read is read once.
     conn.pragma_update(None, "cache_size", -512)?;
-    // In pages of 4 KiB. A process that answers one prompt leaves its log behind, and the next one
-    // reads all of it: with SQLite's own thousand pages that takes as long as the turn.
-    conn.pragma_update(None, "wal_autocheckpoint", 100)?;
+    // In pages of 4 KiB; a process that opens the file shortens the log before it is as long.
+    conn.pragma_update(None, "wal_autocheckpoint", 200)?;
+    // A process that answers one prompt leaves its log behind: to write it back takes as long.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(())
+}
+
+/// Begins a log anew that has become long: who opens it reads all of it, and can't know what of it is
+/// written back already.
+fn shorten(conn: &Connection, log: &Path) -> rusqlite::Result<()> {
+    if !std::fs::metadata(log).is_ok_and(|log| log.len() > LONG_LOG) {
+        return Ok(());
+    }
+    conn.busy_timeout(Duration::ZERO)?;
+    // Whom another process hinders, or the disk, leaves it to the next one.
+    let _later = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    conn.busy_timeout(BUSY)
 }
 
 /// Why a file isn't ours to use.

@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::toolset::{DELEGATE, plain};
 
 use super::places::Rules;
@@ -99,6 +101,12 @@ pub(crate) struct NamedToolsets {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("there is no toolset `{0}`; expected {names}", names = names())]
 pub(crate) struct UnknownToolset(String);
+
+impl From<UnknownToolset> for Rejected {
+    fn from(why: UnknownToolset) -> Self {
+        Self::new(Code::Unsupported, why.to_string())
+    }
+}
 
 fn names() -> String {
     let names: Vec<_> = Toolset::ALL

@@ -86,79 +86,90 @@ fn config_that_others_may_write_is_refused() {
     }
 }
 
+/// What is written, and what is said of it.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "\n[models]\nfallback = []",
+        "/c/config.toml:3: unknown key `fallback`; hint: did you mean `fallbacks`?",
+    ),
+    (
+        "[timmy]\nzzzzzzzzzzz = 1",
+        "/c/config.toml:2: unknown key `zzzzzzzzzzz`; hint: known here: toolsets, writable",
+    ),
+    (
+        "[models]\n\ndefault = 'gemni/x'",
+        "/c/config.toml:3: `models.default`: there is no provider `gemni`; hint: did you mean `gemini`?",
+    ),
+    (
+        "[models]\ndefault = 'kimi'",
+        "`kimi` is neither `provider/model` nor a short name",
+    ),
+    (
+        "[models]\ndefault = 'fst'\naliases = { fast = 'gemini/x' }",
+        ":2: `models.default`: `fst` is neither `provider/model` nor a short name; hint: did you mean `fast`?",
+    ),
+    (
+        "[models]\nfallbacks = ['gemini/x', 'zzzzzz/y']",
+        ":2: `models.fallbacks`: there is no provider `zzzzzz`",
+    ),
+    (
+        "[models.aliases]\na = 'gemini/x'\nb = 'a'",
+        ":3: `b` is a short name for `a`, which is one itself",
+    ),
+    (
+        "[models.aliases]\n'a/b' = 'gemini/x'",
+        ":2: `a/b` can't be a short name",
+    ),
+    (
+        "[models]\non_refusal = 'go on'",
+        ":2: `on_refusal`: unknown variant `go on`",
+    ),
+    (
+        "[providers.mine]\nwire = 'openai'",
+        ":1: `providers.mine` has no `base_url`",
+    ),
+    (
+        "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nwire = 'opnai'",
+        ":3: `providers.own.wire` is `opnai`; hint: did you mean `openai`?",
+    ),
+    (
+        "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nprice = [-1.0, 2.0]",
+        ":3: `price`: a price is a number of dollars",
+    ),
+    (
+        "[timmy.mcp.x]\nread_only = []",
+        ":1: `timmy.mcp.x` has neither `command` nor `url`",
+    ),
+    (
+        "[timmy]\n\ntoolsets = ['file', 'fiel']",
+        ":3: `timmy.toolsets`: there is no toolset `fiel`; expected `file`,",
+    ),
+    (
+        "[timmy]\nmax_requests = 0",
+        ":2: `timmy.max_requests` is 0, expected a number from 1",
+    ),
+    (
+        "[timmy]\nnetwork = true\nwritable = ['/tmp/x', '~/x']",
+        ":3: `timmy.writable` has `~/x`, expected absolute paths; hint: write it from `/` on",
+    ),
+    (
+        "[providers.gemini]\n\ncontext_window = 0",
+        ":3: `providers.gemini.context_window` is 0, expected tokens from 1",
+    ),
+    (
+        "[timmy]\nnetwork = 'maybe'",
+        ":2: `network`: invalid type: string",
+    ),
+    (
+        "[providers.x]\nbase_url = 'ftp://a'",
+        ":2: `providers.x.base_url`: `ftp://a` is not a base URL",
+    ),
+    ("[models", ":1: "),
+];
+
 #[test]
 fn configuration_mistake_names_line_and_what_was_meant() {
-    for (text, expected) in [
-        (
-            "\n[models]\nfallback = []",
-            "/c/config.toml:3: unknown key `fallback`; hint: did you mean `fallbacks`?",
-        ),
-        (
-            "[timmy]\nzzzzzzzzzzz = 1",
-            "/c/config.toml:2: unknown key `zzzzzzzzzzz`; hint: known here: toolsets, writable",
-        ),
-        (
-            "[models]\n\ndefault = 'gemni/x'",
-            "/c/config.toml:3: `models.default`: there is no provider `gemni`; hint: did you mean `gemini`?",
-        ),
-        (
-            "[models]\ndefault = 'kimi'",
-            "`kimi` is neither `provider/model` nor a short name",
-        ),
-        (
-            "[models]\ndefault = 'fst'\naliases = { fast = 'gemini/x' }",
-            ":2: `models.default`: `fst` is neither `provider/model` nor a short name; hint: did you mean `fast`?",
-        ),
-        (
-            "[models]\nfallbacks = ['gemini/x', 'zzzzzz/y']",
-            ":2: `models.fallbacks`: there is no provider `zzzzzz`",
-        ),
-        (
-            "[models.aliases]\na = 'gemini/x'\nb = 'a'",
-            ":3: `b` is a short name for `a`, which is one itself",
-        ),
-        (
-            "[models.aliases]\n'a/b' = 'gemini/x'",
-            ":2: `a/b` can't be a short name",
-        ),
-        (
-            "[models]\non_refusal = 'go on'",
-            ":2: unknown variant `go on`",
-        ),
-        (
-            "[providers.mine]\nwire = 'openai'",
-            ":1: `providers.mine` has no `base_url`",
-        ),
-        (
-            "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nwire = 'opnai'",
-            ":3: `providers.own.wire` is `opnai`; hint: did you mean `openai`?",
-        ),
-        (
-            "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nprice = [-1.0, 2.0]",
-            ":3: a price is a number of dollars",
-        ),
-        (
-            "[timmy.mcp.x]\nread_only = []",
-            ":1: `timmy.mcp.x` has neither `command` nor `url`",
-        ),
-        (
-            "[timmy]\n\ntoolsets = ['file', 'fiel']",
-            ":3: `timmy.toolsets`: there is no toolset `fiel`; expected `file`,",
-        ),
-        (
-            "[timmy]\nmax_requests = 0",
-            ":2: `timmy.max_requests` is 0, expected a number from 1",
-        ),
-        (
-            "[timmy]\nnetwork = true\nwritable = ['/tmp/x', '~/x']",
-            ":3: `timmy.writable` has `~/x`, expected absolute paths; hint: write it from `/` on",
-        ),
-        (
-            "[providers.gemini]\n\ncontext_window = 0",
-            ":3: `providers.gemini.context_window` is 0, expected tokens from 1",
-        ),
-        ("[models", ":1: "),
-    ] {
+    for (text, expected) in MISTAKES {
         let said = refused(text);
         assert!(said.contains(expected), "{said}\nexpected {expected}");
     }

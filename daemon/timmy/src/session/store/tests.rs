@@ -73,6 +73,33 @@ async fn store_without_a_session_says_none() {
     assert!(store.open(named).await.unwrap().is_some());
 }
 
+#[test]
+fn store_log_never_grows_long_over_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = || std::fs::metadata(dir.path().join("timmy.db-wal")).map_or(0, |log| log.len());
+    let (mut longest, mut shortened) = (0, 0);
+    for _ in 0..60 {
+        let before = log();
+        let conn = prepare(dir.path()).unwrap();
+        shortened += usize::from(log() < before);
+        conn.execute(
+            "INSERT INTO sessions (created_at, used_at, system) VALUES (1, 1, 'x')",
+            [],
+        )
+        .unwrap();
+        drop(conn);
+        longest = longest.max(log());
+    }
+    assert!((1..8).contains(&shortened), "{shortened} times");
+    assert!(
+        longest < 110 * 4120,
+        "{longest} bytes are read by the next one"
+    );
+    let conn = prepare(dir.path()).unwrap();
+    let kept = conn.query_row("SELECT count(*) FROM sessions", [], |row| row.get(0));
+    assert_eq!(kept, Ok(60));
+}
+
 #[tokio::test]
 async fn store_opens_a_session_once_in_all_processes() {
     let dir = tempfile::tempdir().unwrap();
@@ -137,6 +164,29 @@ async fn store_commits_others_when_one_job_fails() {
         kept.append(2, &third),
     );
     assert_eq!(all, (Ok(()), Err(StoreError::Changed), Ok(())));
+}
+
+#[test]
+fn sessions_are_forgotten_without_a_look_at_all() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let mut conn = prepare(dir.path()).unwrap();
+    let many = "WITH RECURSIVE n (at) AS (SELECT 1 UNION ALL SELECT at + 1 FROM n WHERE at < 5000)
+        INSERT INTO sessions (created_at, used_at, bytes, system) SELECT at, at, 9, 'x' FROM n";
+    conn.execute(many, []).unwrap();
+    let steps = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&steps);
+    let count = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        false
+    };
+    conn.progress_handler(100, Some(count)).unwrap();
+    assert_eq!(rows::old(&conn, 1, MOST_BYTES, 200).unwrap(), []);
+    assert_eq!(rows::old(&conn, 11, MOST_BYTES, 200).unwrap().len(), 10);
+    let hundreds = steps.swap(0, Ordering::Relaxed);
+    assert!(hundreds < 10, "{hundreds} hundred steps");
+    // All that is beyond goes, whenever it was used: two sessions fit.
+    assert_eq!(rows::old(&conn, 1, 18, 200).unwrap().len(), 200);
 }
 
 #[tokio::test]
