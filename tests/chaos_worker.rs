@@ -104,6 +104,8 @@ fn main() {
                 put(&flags.status(&request["id"]));
             }
             Some("send") => start(&world, request),
+            Some("commands") => put(&json!({"type": "commands", "id": request["id"], "ok": true,
+                "commands": [{"name": "say", "description": "Says it", "hint": "words"}]})),
             Some("models") => flags.models(&request).iter().for_each(put),
             Some("answer" | "steer" | "compact") => told(&world, &request),
             Some("abort") => {

@@ -1,11 +1,12 @@
-//! Which models an agent has, as it says itself.
+//! Which models and slash commands an agent has, as it says itself.
 //!
 //! Owns pages. Must not print, nor know any agent.
 
 use agentd_protocol::answered;
+use agentd_protocol::commands::{CommandRow, Commands};
 use agentd_protocol::models::{ModelRow, Models};
 
-use crate::asked::RequestError;
+use crate::asked::{Reply, RequestError};
 use crate::client::Client;
 use crate::pages::{PageTaken, Paged, Pages};
 
@@ -16,6 +17,17 @@ pub struct AgentModels {
     pub agent: String,
     /// In its order.
     pub models: Vec<ModelRow>,
+    /// What is not as one may think: why there is none, or what was left out.
+    pub note: Option<String>,
+}
+
+/// The slash commands of an agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgentCommands {
+    /// Whose they are.
+    pub agent: String,
+    /// In its order.
+    pub commands: Vec<CommandRow>,
     /// What is not as one may think: why there is none, or what was left out.
     pub note: Option<String>,
 }
@@ -57,5 +69,19 @@ impl Client {
             models: Vec::new(),
             note: None,
         }))
+    }
+
+    /// The slash commands of an agent, or that of a session; a process of it is started if none lives.
+    ///
+    /// # Errors
+    /// As `models`.
+    pub async fn commands(
+        &mut self,
+        asked: Commands,
+    ) -> Result<Reply<AgentCommands>, RequestError> {
+        let taken = answered!(
+            Commands { agent, commands, note } => AgentCommands { agent, commands, note }
+        );
+        self.answer_of(&asked, taken).await
     }
 }

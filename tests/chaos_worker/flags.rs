@@ -77,6 +77,7 @@ impl Flags {
             "fallback_chain": self.takes,
             "attachments": self.attachments,
             "models": self.models.is_some() || self.deaf_to_models,
+            "commands": self.models.is_some(),
         })
     }
 

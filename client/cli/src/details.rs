@@ -15,6 +15,7 @@ use super::closed::{self, Kept};
 use super::exit::Exit;
 use super::output::{self, safe};
 use super::rows;
+use super::usage::short;
 use super::value::{now_ms, relative, took};
 use super::{ask, render, typed, wording};
 use agentd_client::asked::RequestError;
@@ -266,6 +267,9 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         let (input, output) = (count("input_tokens"), count("output_tokens"));
         shown.add("tokens", &format!("{input} in, {output} out"));
     }
+    if let Some(context) = context(number("context_tokens"), number("context_window")) {
+        shown.add("context", &context);
+    }
     if let Some(usd) = field("cost").and_then(|cost| cost.get("usd")?.as_f64()) {
         shown.add("cost", &format!("${usd:.4}"));
     }
@@ -282,6 +286,17 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     }
     shown.goes_on(facts);
     shown.text
+}
+
+/// How full a session's context is.
+fn context(tokens: Option<u64>, window: Option<u64>) -> Option<String> {
+    let tokens = tokens?;
+    let used = short(tokens);
+    let Some(window) = window.filter(|window| *window > 0) else {
+        return Some(format!("{used} tokens"));
+    };
+    let percent = tokens.saturating_mul(100) / window;
+    Some(format!("{used} of {} tokens ({percent} %)", short(window)))
 }
 
 /// What somebody may want to do next.
@@ -347,6 +362,9 @@ fn session_text(row: &SessionRow, there: &str, now: i64, style: &Style) -> Strin
     if let Some(model) = &row.model {
         shown.add("model", model);
     }
+    if let Some(context) = context(row.context_tokens, row.context_window) {
+        shown.add("context", &context);
+    }
     shown.add("directory", &row.cwd);
     shown.when("made", &row.created_at, now);
     shown.when("used", &row.last_active_at, now);
@@ -375,7 +393,7 @@ mod tests {
     #[test]
     fn job_details_say_what_and_how_on() {
         let row = r#"{"job":"j4","session":"main","agent":"pi","state":"failed","attempt":1,"preview":"fix","accepted_at":"2026-11-21T18:58:00.250Z","finished_at":"2026-11-21T18:59:00Z","code":"timeout"}"#;
-        let last = r#"{"type":"error","job":"j4","code":"timeout","error":"too\u001b long","provider":"a","model":"b","usage":{"input_tokens":5,"output_tokens":1},"cost":{"usd":0.5,"status":"actual"},"queued_ms":0,"duration_ms":61000,"tool_trace":[{}],"text":""}"#;
+        let last = r#"{"type":"error","job":"j4","code":"timeout","error":"too\u001b long","provider":"a","model":"b","context_tokens":30000,"context_window":200000,"usage":{"input_tokens":5,"output_tokens":1},"cost":{"usd":0.5,"status":"actual"},"queued_ms":0,"duration_ms":61000,"tool_trace":[{}],"text":""}"#;
         let facts = JobFacts {
             row: serde_json::from_str(row).unwrap(),
             prompt: Some("1\n  2\n\n4".to_owned()),
@@ -398,6 +416,7 @@ session   main
 accepted  1 min ago, 2026-11-21 18:58:00 UTC
 ended     1 min ago, 2026-11-21 18:59:00 UTC
 tokens    5 in, 1 out
+context   30k of 200k tokens (15 %)
 cost      $0.5000
 tools     1 call
 error     too\\u{1b} long

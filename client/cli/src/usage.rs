@@ -246,7 +246,7 @@ fn cost(sum: &Sum) -> String {
 }
 
 /// A count in few signs.
-fn short(count: u64) -> String {
+pub(super) fn short(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
         10_000..1_000_000 => format!("{}k", count / 1000),

@@ -108,6 +108,7 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
         RequestKind::Webhooks => "agentctl webhook list",
         // No hint names it: `agentctl models` is more than this request.
         RequestKind::Models
+        | RequestKind::Commands
         | RequestKind::Hello
         | RequestKind::Ping
         | RequestKind::Shutdown

@@ -8,6 +8,7 @@ pub mod address;
 pub mod attachment;
 mod check;
 pub mod code;
+pub mod commands;
 pub mod doctor;
 pub mod envelope;
 pub mod frame;

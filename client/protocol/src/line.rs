@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 
 use crate::code::Code;
+pub use crate::commands::CommandRow;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
 pub use crate::models::ModelRow;
@@ -175,6 +176,15 @@ pub enum Line {
         model: Option<String>,
         #[serialize_always]
         thinking: Option<String>,
+    },
+    Commands {
+        ok: bool,
+        /// Whose they are.
+        agent: String,
+        commands: Vec<CommandRow>,
+        /// What is not as one may think: why there is none, or what was left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
     },
     Models {
         ok: bool,
@@ -425,6 +435,9 @@ pub struct TurnFacts {
     pub job: Option<JobId>,
     #[serialize_always]
     pub session: Option<String>,
+    // Before the text, which may be long: a list of sessions reads how a stored line begins.
+    pub context_tokens: Option<u64>,
+    pub context_window: Option<u64>,
     #[serde(default)]
     pub text: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -4,6 +4,7 @@
 //! or held against it by a test. Must not know their fields (`request`), how those are read (`request/decode`), nor what is
 //! done about them.
 
+use crate::commands::Commands;
 use crate::envelope::{Envelope, Ignored, Read as _, Rejected};
 use crate::models::Models;
 use crate::request::work::{
@@ -278,6 +279,8 @@ requests! {
     Backup(Backup)                  "backup"          "backup"          ChangesLong Same      AtOnce  None    Refused   Nothing
     /// The final lines of jobs.
     Collect(Collect)                "collect"         "collect"         ReadsLong   Child     AtOnce  None    Refused   Nothing
+    /// Which slash commands has an agent?
+    Commands(Commands)              "commands"        "commands"        Looks       Same      InOrder None    Refused   IfNamed
     /// The agent shortens what it remembers.
     Compact(Compact)                "compact"         "compact"         ChangesLong Same      InOrder None    Refused   IfNamed
     /// Stop the daemon.

@@ -172,6 +172,12 @@ pub struct SessionRow {
     pub preview: String,
     pub model: Option<String>,
     pub turns: u64,
+    /// Tokens in its context after the last turn whose agent said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
+    /// Tokens that fit into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
     pub created_at: String,
     pub last_active_at: String,
     /// Seconds since then, as far as the daemon saw them pass, whatever its clock was set to.

@@ -28,8 +28,10 @@ pub(crate) enum Operation {
     Title,
     Fork,
     SessionModels,
+    SessionCommands,
     Agents,
     AgentModels,
+    AgentCommands,
     Health,
     Detailed,
     Metrics,
@@ -37,7 +39,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Dispatch,
         Self::Jobs,
         Self::Job,
@@ -48,8 +50,10 @@ impl Operation {
         Self::Title,
         Self::Fork,
         Self::SessionModels,
+        Self::SessionCommands,
         Self::Agents,
         Self::AgentModels,
+        Self::AgentCommands,
         Self::Health,
         Self::Detailed,
         Self::Metrics,
@@ -68,8 +72,10 @@ impl Operation {
             Self::Title => "/v1/sessions/{id}/title",
             Self::Fork => "/v1/sessions/{id}/fork",
             Self::SessionModels => "/v1/sessions/{id}/models",
+            Self::SessionCommands => "/v1/sessions/{id}/commands",
             Self::Agents => "/v1/agents",
             Self::AgentModels => "/v1/agents/{id}/models",
+            Self::AgentCommands => "/v1/agents/{id}/commands",
             Self::Health => "/health",
             Self::Detailed => "/health/detailed",
             Self::Metrics => "/metrics",
@@ -105,8 +111,10 @@ impl Operation {
             Self::Title => on(method, sessions::title),
             Self::Fork => on(method, sessions::fork),
             Self::SessionModels => on(method, models::of_session),
+            Self::SessionCommands => on(method, models::commands_of_session),
             Self::Agents => on(method, jobs::agents),
             Self::AgentModels => on(method, models::of_agent),
+            Self::AgentCommands => on(method, models::commands_of_agent),
             Self::Health => on(method, health::health),
             Self::Detailed => on(method, health::detailed),
             Self::Metrics => on(method, health::metrics),

@@ -13,7 +13,7 @@ use crate::api::Operation;
 use crate::dispatch::{Dispatched, Turns, Waiting};
 use crate::health::{Detailed, Health};
 use crate::jobs::{Aborted, AgentList, Answer, Answered, Filter, InForce, Model, One, Page};
-use crate::models::{Behind, ModelPage};
+use crate::models::{Behind, CommandPage, ModelPage};
 use crate::openai;
 use crate::problem::Problem;
 use crate::sessions::{Fork, Forked, Title, Titled};
@@ -150,6 +150,8 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             "responses": {"200": schemas.answer::<Forked>("The new session")}}),
         Operation::SessionModels => models("session", "list_session_models", schemas),
         Operation::AgentModels => models("agent", "list_agent_models", schemas),
+        Operation::SessionCommands => commands("session", "list_session_commands", schemas),
+        Operation::AgentCommands => commands("agent", "list_agent_commands", schemas),
         Operation::Agents => json!({"operationId": "list_agents",
             "summary": "Which agents there are, and whether each is usable",
             "responses": {"200": schemas.answer::<AgentList>("Every agent known or looked for")}}),
@@ -172,6 +174,13 @@ fn models(of: &str, name: &str, schemas: &mut Schemas) -> Value {
     let summary = summary.replace("the agent of this agent", "an agent");
     json!({"operationId": name, "summary": summary, "parameters": parameters,
         "responses": {"200": schemas.answer::<ModelPage>("One page; mostly that is all")}})
+}
+
+fn commands(of: &str, name: &str, schemas: &mut Schemas) -> Value {
+    let summary = format!("Which slash commands the agent of this {of} has, as it says itself");
+    let summary = summary.replace("the agent of this agent", "an agent");
+    json!({"operationId": name, "summary": summary, "parameters": [id("^[^/]+$")],
+        "responses": {"200": schemas.answer::<CommandPage>("All of them")}})
 }
 
 /// The whole document.

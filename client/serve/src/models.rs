@@ -1,9 +1,10 @@
-//! Which models an agent has.
+//! Which models and slash commands an agent has.
 //!
 //! Owns their shape in HTTP. Must not know any agent.
 
 use std::sync::Arc;
 
+use agentd_protocol::commands::{CommandRow, Commands};
 use agentd_protocol::models::{ModelRow, Models};
 use agentd_protocol::{Code, answered};
 use axum::Json;
@@ -73,6 +74,47 @@ async fn page(app: &App, fields: &Models) -> Result<Json<ModelPage>, Problem> {
     let taken = answered!(
         Models { agent, models, next, note }
             => Json(ModelPage { agent, models, next, note })
+    );
+    ask(app, fields, taken).await
+}
+
+/// The slash commands of an agent, as it says itself.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct CommandPage {
+    /// Whose they are.
+    agent: String,
+    /// In its order.
+    commands: Vec<CommandRow>,
+    /// What is not as one may think: why there is none, or what was left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+}
+
+pub(crate) async fn commands_of_agent(
+    State(app): State<Arc<App>>,
+    agent: Named,
+) -> Result<Json<CommandPage>, Problem> {
+    let fields = Commands {
+        agent: Some(name_of(agent, "agent", Code::UnknownAgent)?),
+        session: None,
+    };
+    commands(&app, &fields).await
+}
+
+pub(crate) async fn commands_of_session(
+    State(app): State<Arc<App>>,
+    session: Named,
+) -> Result<Json<CommandPage>, Problem> {
+    let fields = Commands {
+        agent: None,
+        session: Some(name_of(session, "session", Code::UnknownSession)?),
+    };
+    commands(&app, &fields).await
+}
+
+async fn commands(app: &App, fields: &Commands) -> Result<Json<CommandPage>, Problem> {
+    let taken = answered!(
+        Commands { agent, commands, note } => Json(CommandPage { agent, commands, note })
     );
     ask(app, fields, taken).await
 }

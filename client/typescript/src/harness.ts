@@ -12,6 +12,7 @@ import type {
   JobPhase,
   JobRow,
   Line,
+  CommandRow,
   ModelRow,
   QuestionRow,
   Requests,
@@ -175,6 +176,14 @@ export class Harness {
    */
   models(of: { agent?: string; session?: string } = {}): Promise<ModelRow[]> {
     return this.#rows("models", of, "models", "after");
+  }
+
+  /**
+   * Which slash commands an agent has, as it says itself, or that of a session: a prompt that begins
+   * with `/` and the name is one. A process of it is started if none lives.
+   */
+  async commands(of: { agent?: string; session?: string } = {}): Promise<CommandRow[]> {
+    return listOf("commands", (await this.request("commands", of)).commands);
   }
 
   /** What turns that have ended used, newest first; `sinceMs`: accepted no longer ago. */

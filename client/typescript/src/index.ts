@@ -17,6 +17,7 @@ export type {
   JobRow as Job,
   Line as Event,
   Message,
+  CommandRow as Command,
   ModelRow as Model,
   QuestionRow as Question,
   Requests,

@@ -286,6 +286,38 @@ export interface CollectRequest {
   id?: unknown;
 }
 
+/** A command as its agent tells it. A prompt that begins with `/` and the name is one. */
+export interface CommandRow {
+  name: string;
+  description?: string;
+  hint?: string;
+}
+
+export interface CommandsLine {
+  type: "commands";
+  ok: boolean;
+  /** Whose they are. */
+  agent: string;
+  commands: CommandRow[];
+  /** What is not as one may think: why there is none, or what was left out. */
+  note?: string;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `commands`: which slash commands an agent has, or that of a session. */
+export interface CommandsRequest {
+  type: "commands";
+  /** Whose; without, and without a session, the one that a send would go to. */
+  agent?: string | null;
+  /** That of this session. */
+  session?: string | null;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
 export interface CompactLine {
   type: "compact";
   ok: boolean;
@@ -495,6 +527,8 @@ export interface ErrorLine {
   retryable: boolean;
   job?: string | null;
   session?: string | null;
+  context_tokens?: number | null;
+  context_window?: number | null;
   text?: string;
   truncated?: boolean;
   refusal?: string | null;
@@ -740,6 +774,7 @@ export type Line =
   | AnswerLine
   | CompactLine
   | SetModelLine
+  | CommandsLine
   | ModelsLine
   | SessionListLine
   | SessionNewLine
@@ -877,6 +912,8 @@ export interface MessageEndLine {
   stop: Stop;
   job: string | null;
   session: string | null;
+  context_tokens?: number;
+  context_window?: number;
   text: string;
   truncated?: boolean;
   refusal?: string;
@@ -1108,6 +1145,7 @@ export type Request =
   | AnswerRequest
   | BackupRequest
   | CollectRequest
+  | CommandsRequest
   | CompactRequest
   | DaemonStopRequest
   | DispatchRequest
@@ -1624,6 +1662,10 @@ export interface SessionRow {
   preview: string;
   model: string | null;
   turns: number;
+  /** Tokens in its context after the last turn whose agent said so. */
+  context_tokens?: number;
+  /** Tokens that fit into it. */
+  context_window?: number;
   created_at: string;
   last_active_at: string;
   /** Seconds since then, as far as the daemon saw them pass, whatever its clock was set to. */
@@ -2206,6 +2248,7 @@ export interface Requests {
   answer: { request: AnswerRequest; answer: AnswerLine };
   backup: { request: BackupRequest; answer: BackupLine };
   collect: { request: CollectRequest; answer: CollectLine };
+  commands: { request: CommandsRequest; answer: CommandsLine };
   compact: { request: CompactRequest; answer: CompactLine };
   "daemon.stop": { request: DaemonStopRequest; answer: DaemonStopLine };
   dispatch: { request: DispatchRequest; answer: DispatchLine };
@@ -2248,6 +2291,7 @@ export const REQUESTS = {
   answer: { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
   backup: { changes: true, takes_long: true, from_worker: true, from_send_only_key: false },
   collect: { changes: false, takes_long: true, from_worker: true, from_send_only_key: false },
+  commands: { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   compact: { changes: true, takes_long: true, from_worker: true, from_send_only_key: false },
   "daemon.stop": { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },
   dispatch: { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },

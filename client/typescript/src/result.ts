@@ -38,6 +38,10 @@ export class Result {
   readonly cost: Cost;
   /** Did the turn have the session's earlier turns? */
   readonly context: Context | undefined;
+  /** Tokens in the session's context after the turn; absent where the agent doesn't say. */
+  readonly context_tokens: number | undefined;
+  /** Tokens that fit into it. */
+  readonly context_window: number | undefined;
   readonly queued_ms: number;
   readonly duration_ms: number;
   /** `daemon`, or `oneshot` when none was running. */
@@ -69,6 +73,8 @@ export class Result {
     this.usage = line.usage ?? undefined;
     this.cost = { usd: null, status: "unknown", ...(isObject(line.cost) && (line.cost as Partial<Cost>)) };
     this.context = line.context ?? undefined;
+    this.context_tokens = line.context_tokens ?? undefined;
+    this.context_window = line.context_window ?? undefined;
     this.queued_ms = line.queued_ms ?? 0;
     this.duration_ms = line.duration_ms ?? 0;
     this.served_by = line.served_by ?? undefined;

@@ -2,7 +2,7 @@
 
 import type { Harness } from "./harness.js";
 import type { Options } from "./options.js";
-import type { ModelRow, TurnRow } from "./protocol.js";
+import type { CommandRow, ModelRow, TurnRow } from "./protocol.js";
 import type { Result } from "./result.js";
 import type { Stream } from "./stream.js";
 
@@ -37,6 +37,11 @@ export class Session {
   /** Another model for the turns that are sent from now on; what isn't named stays. */
   setModel(model: string, more: { provider?: string; thinking?: string } = {}): Promise<void> {
     return this.#harness.setModel(this.name, model, more);
+  }
+
+  /** Which slash commands its agent has. */
+  commands(): Promise<CommandRow[]> {
+    return this.#harness.commands({ session: this.name });
   }
 
   /** Which models its agent has; the default is what its next turn takes. */

@@ -41,6 +41,7 @@ test("schema: each answer of a daemon is what it says", async (t) => {
   await ask("hello", { client: "schema", protocol: 1 });
   await ask("jobs", { label: "run=7", limit: 5 });
   await ask("log_level");
+  await ask("commands", { agent: "chaos" });
   await ask("models", { agent: "chaos" });
   await ask("ping");
   await ask("questions");

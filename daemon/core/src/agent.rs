@@ -136,6 +136,8 @@ pub struct Capabilities {
     pub steers: bool,
     /// Does it say which models it has when it is asked, unless its handshake says otherwise?
     pub lists_models: bool,
+    /// Does it say which slash commands it has?
+    pub lists_commands: bool,
     /// Can it shorten what it remembers, unless its handshake says otherwise?
     pub compacts: bool,
     /// What it tells of its turns.
@@ -157,6 +159,8 @@ pub struct Reports {
     pub tools: bool,
     /// The tokens that were used.
     pub usage: bool,
+    /// How much of its context a session has used, and how much fits.
+    pub context: bool,
     /// Where what it says of its cost comes from; empty where it says nothing.
     pub costs: &'static [CostStatus],
     /// What it asks.
@@ -171,6 +175,7 @@ impl Reports {
         thinking: false,
         tools: false,
         usage: false,
+        context: false,
         costs: &[],
         questions: &[],
         stops: &[Stop::EndTurn, Stop::Cancelled],

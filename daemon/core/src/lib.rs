@@ -32,6 +32,7 @@ pub mod pins;
 mod pool;
 mod rare;
 mod rules;
+mod said;
 mod sessions;
 mod settings;
 mod state;

@@ -265,7 +265,10 @@ pub const STEERS_PER_TURN: usize = 16;
 /// Models that are told of one agent: those of all providers that anybody has are fewer.
 pub const MODELS_TOLD: usize = 10_000;
 
-/// Of one page of them, as encoded: half of what a line takes.
+/// Slash commands that are told of one agent, likewise; there are no pages of them.
+pub const COMMANDS_TOLD: usize = 1000;
+
+/// Of one page of either, as encoded: half of what a line takes.
 pub const MODELS_PAGE: usize = 512 * 1024;
 
 /// Whoever asks for an agent's models hears of them, or why not, within this time, with the start of

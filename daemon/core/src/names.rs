@@ -33,6 +33,10 @@ impl WorkerEvent {
             | Self::Models {
                 result: Err(failure),
                 ..
+            }
+            | Self::Commands {
+                result: Err(failure),
+                ..
             } => failure.cut(),
             Self::Ended { outcome, .. } => outcome.cut(),
             _ => 0,

@@ -9,7 +9,6 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{
     Cost, FileChange, Level, Sandbox, Stop, ToolKind, ToolLocation, Usage,
 };
-use agentd_protocol::models::ModelRow;
 use agentd_protocol::request::Earlier;
 use agentd_protocol::work::{Private, Scope, Silence};
 use agentd_protocol::{Code, JobId};
@@ -17,6 +16,7 @@ use agentd_protocol::{Code, JobId};
 use crate::attached::{AttachmentSupport, Attachments};
 use crate::ids::TurnId;
 use crate::mcp::McpServers;
+pub use crate::said::{CommandList, ContextUse, ModelList};
 use crate::store::Pins;
 
 /// A tool call's input or an event's payload: JSON text that the core passes on unread.
@@ -105,6 +105,11 @@ pub enum WorkerCommand {
         number: u64,
         /// What turns are told that name no model, where it goes with each turn.
         pins: Box<Pins>,
+    },
+    /// Which slash commands are there? Asked at any time; answered by `Commands`.
+    Commands {
+        /// Names it in its answer.
+        number: u64,
     },
     /// Shorten what is remembered of a session that has no turn in flight. Answered by
     /// `Compacted`.
@@ -272,17 +277,10 @@ pub struct Traits {
     pub fallback_chain: Option<bool>,
     /// Does it say which models it has when it is asked?
     pub lists_models: Option<bool>,
+    /// Does it say which slash commands it has when it is asked?
+    pub lists_commands: Option<bool>,
     /// The models that it offers, where it lists them.
     pub models: Option<Vec<String>>,
-}
-
-/// The models of an agent.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct ModelList {
-    /// In the agent's order; not yet held to any limit.
-    pub rows: Vec<ModelRow>,
-    /// What is not as one may think.
-    pub note: Option<String>,
 }
 
 /// What is known of a tool call when it begins, besides its input.
@@ -407,6 +405,13 @@ pub enum WorkerEvent {
         /// All of them, as the agent tells them.
         result: Result<ModelList, Failure>,
     },
+    /// Which slash commands there are, or why that isn't known.
+    Commands {
+        /// To which question.
+        number: u64,
+        /// All of them, as the agent tells them.
+        result: Result<CommandList, Failure>,
+    },
     /// The session is shorter, or isn't. With a summary, where the agent gives one.
     Compacted {
         /// How it went.
@@ -480,6 +485,8 @@ pub struct Outcome {
     pub local: Option<bool>,
     /// `None` where the agent reports none: never invented.
     pub usage: Option<Usage>,
+    /// What the session's context holds by now, where the agent says it.
+    pub context: ContextUse,
     /// What the agent says it cost.
     pub cost: Cost,
     /// Each a JSON object; `None` where the agent reports none.
@@ -513,6 +520,7 @@ impl Outcome {
             thinking: None,
             local: None,
             usage: None,
+            context: ContextUse::default(),
             cost: Cost::default(),
             api_calls: None,
             refusal: None,

@@ -7,7 +7,7 @@
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
 use agentd_core::worker::{
-    Exit, Failure, ModelList, Outcome, Prompt, Reply, WorkerCommand, WorkerEvent,
+    CommandList, Exit, Failure, ModelList, Outcome, Prompt, Reply, WorkerCommand, WorkerEvent,
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop};
@@ -61,6 +61,11 @@ impl<'a> Out<'a> {
     /// Tells which models there are.
     pub(super) fn models(&mut self, number: u64, result: Result<ModelList, Failure>) {
         self.push(WorkerEvent::Models { number, result });
+    }
+
+    /// Tells which slash commands there are.
+    pub(super) fn commands(&mut self, number: u64, result: Result<CommandList, Failure>) {
+        self.push(WorkerEvent::Commands { number, result });
     }
 
     /// Leaves a line that isn't understood to the log.
@@ -285,6 +290,12 @@ pub(super) trait Wire: Send + Sized {
     /// Tells which models there are, or asks the agent; `pins` is what a turn has that names none.
     fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>);
 
+    /// Tells which slash commands there are, or asks the agent.
+    fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
+        let why = format!("{} lists no commands", Self::NAME);
+        out.commands(number, Err(Failure::new(Code::Unsupported, why)));
+    }
+
     /// Is the agent about something between turns, so that no compaction can begin?
     fn is_busy(&self) -> bool {
         false
@@ -331,6 +342,7 @@ impl<W: Wire> Adapter for W {
                 }
             }
             WorkerCommand::Models { number, pins } => self.put_models(*number, pins, out),
+            WorkerCommand::Commands { number } => self.put_commands(*number, out),
             WorkerCommand::Compact { instructions, .. } => {
                 compact(self, instructions.as_deref(), out);
             }

@@ -80,10 +80,12 @@ pub fn describe(command: &[String]) -> Capabilities {
         forks: false,
         steers: false,
         lists_models: false,
+        lists_commands: false,
         compacts: false,
         tells: Reports {
             // Only where its `output` has them.
             usage: true,
+            context: false,
             costs: &[CostStatus::Estimated],
             ..Reports::TEXT
         },

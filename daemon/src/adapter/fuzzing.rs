@@ -19,6 +19,7 @@ use agentd_protocol::limits::MAX_TEXT;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::commands::MOST as MOST_COMMANDS;
 use super::exec::Output;
 use super::testing::{self, spawn};
 use super::{Adapter, Kind, MOST_MODELS};
@@ -220,6 +221,7 @@ impl Talk {
                 let pins = Box::default();
                 WorkerCommand::Models { number: 1, pins }
             }
+            b'm' => WorkerCommand::Commands { number: 2 },
             b'r' if self.can.recycles && self.is_between() => {
                 self.recycling = true;
                 WorkerCommand::Recycle
@@ -417,6 +419,10 @@ impl Talk {
                         list.rows.len()
                     );
                 }
+            }
+            Said::Commands { result, .. } => {
+                let rows = result.map_or_else(|_| Vec::new(), |list| list.rows);
+                assert!(rows.len() <= MOST_COMMANDS, "{} commands", rows.len());
             }
             Said::Ready(traits) => assert!(traits.concurrent_sends != Some(0)),
             Said::SessionNamed { .. } | Said::Spoilt { .. } => {}

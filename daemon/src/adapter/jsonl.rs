@@ -15,7 +15,8 @@ use agentd_core::ids::TurnId;
 use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
-    Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand, WorkerEvent,
+    ContextUse, Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand,
+    WorkerEvent,
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop};
@@ -68,11 +69,13 @@ pub const fn describe() -> Capabilities {
         forks: true,
         steers: false,
         lists_models: true,
+        lists_commands: true,
         compacts: false,
         tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[
                 CostStatus::Actual,
                 CostStatus::Estimated,
@@ -166,6 +169,7 @@ impl Jsonl {
             system: Some(line.is_true("system")),
             history: Some(line.is_true("history")),
             lists_models: Some(line.is_true("models")),
+            lists_commands: Some(line.is_true("commands")),
             // It judges each name itself.
             models: None,
         })
@@ -272,9 +276,8 @@ impl Jsonl {
             failure.code = Code::Unsupported;
         }
         let id = line.string("id").unwrap_or_default();
-        if let Some(number) = models::asked(&id) {
-            let result = Err(failure);
-            Some(WorkerEvent::Models { number, result })
+        if let Some(event) = models::refused(&id, &failure) {
+            Some(event)
         } else if id == COMPACT || id.is_empty() {
             self.compacted(Err(failure))
         } else if id.starts_with('s') {
@@ -336,6 +339,7 @@ impl Adapter for Jsonl {
             "steer" => events.extend(self.steered(&line, Steering::Taken)),
             "compact" => events.extend(self.compacted(Ok(line.string("summary")))),
             "models" => events.extend(models::listed(&line)),
+            "commands" => events.extend(models::commands(&line)),
             "error" if self.is_refusal(&line) => {
                 events.extend(self.refused(bytes, &line));
             }
@@ -426,6 +430,9 @@ impl Adapter for Jsonl {
             WorkerCommand::Models { number, pins } => {
                 put_line(write, &models::request(*number, pins));
             }
+            WorkerCommand::Commands { number } => {
+                put_line(write, &models::commands_request(*number))
+            }
             WorkerCommand::Compact {
                 session,
                 instructions,
@@ -455,7 +462,7 @@ fn id(turn: TurnId) -> String {
 
 /// Is it the id of a request of ours that isn't a send?
 fn is_ours(id: &str) -> bool {
-    let numbered = id.strip_prefix(['q', 's', 'm']).unwrap_or_default();
+    let numbered = id.strip_prefix(['q', 's', 'm', 'c']).unwrap_or_default();
     let numbered = !numbered.is_empty() && numbered.bytes().all(|byte| byte.is_ascii_digit());
     numbered || id == PROBE || id == COMPACT
 }
@@ -563,6 +570,7 @@ fn outcome(result: Result<Stop, Failure>, line: &Object<'_>) -> Outcome {
         thinking: line.string("thinking"),
         local: line.get("local"),
         usage: line.get("usage"),
+        context: ContextUse::known(line.get("context_tokens"), line.get("context_window")),
         cost: line.get("cost").unwrap_or_default(),
         api_calls: api_calls.map(|calls| {
             let calls = calls.iter().map(|call| call.get());

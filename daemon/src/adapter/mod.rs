@@ -8,6 +8,7 @@ pub mod acp;
 mod attached;
 pub mod claude;
 pub mod codex;
+mod commands;
 mod driver;
 pub mod exec;
 #[cfg(any(test, feature = "fuzzing"))]

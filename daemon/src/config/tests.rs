@@ -52,6 +52,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
         forks: false,
         steers: false,
         lists_models: false,
+        lists_commands: false,
         compacts: false,
         attachments: AttachmentSupport::Nothing,
         concurrent_sends: 1,

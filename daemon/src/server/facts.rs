@@ -217,6 +217,7 @@ const fn is_configured(request: &Request) -> bool {
             | Request::RestartWorker(_)
             | Request::Agents
             | Request::Models(_)
+            | Request::Commands(_)
             | Request::Status(_)
     )
 }

@@ -21,7 +21,7 @@ const SESSIONS: &str = "
         listed_turns IS turns AND instr(name, '#') = 0, title, preview, active_at,
         (SELECT accepted_at FROM jobs INDEXED BY jobs_unfinished
             WHERE session = sessions.id AND final_seq IS NULL ORDER BY job DESC LIMIT 1) AS open_at,
-        called
+        called, context_tokens, context_window
     FROM sessions WHERE id > ?1";
 
 /// A page of them.
@@ -68,6 +68,7 @@ pub(super) fn sessions(
                 title: row.get(8)?,
                 preview: row.get(9)?,
                 active_at: row.get(10)?,
+                context: [row.get(13)?, row.get(14)?],
             }
         } else {
             ListedColumns::made_anew(conn, place, &mut long)?
@@ -145,6 +146,8 @@ fn session_row(row: &Row<'_>, kept: ListedColumns) -> rusqlite::Result<rows::Ses
         preview: kept.preview.unwrap_or_default(),
         model: row.get(4)?,
         turns: nat(row.get(5)?),
+        context_tokens: kept.context[0].map(nat),
+        context_window: kept.context[1].map(nat),
         created_at: rfc3339(created),
         last_active_at: rfc3339(last.map_or(created, |last| last.max(created))),
         idle_s: None,
@@ -160,7 +163,12 @@ struct ListedColumns {
     preview: Option<String>,
     /// When that was.
     active_at: Option<i64>,
+    /// How many tokens its context holds then, and could.
+    context: Context,
 }
+
+/// Tokens in a context, and how many fit, where that is known.
+type Context = [Option<i64>; 2];
 
 /// Each of these is one step into an index; of two at once SQLite reads all.
 const ENDS_OF_SESSION: &str = "SELECT
@@ -183,6 +191,7 @@ impl ListedColumns {
             let beginning = job.map(|job| column.prefix(job)).transpose()?;
             Ok::<_, rusqlite::Error>(beginning.map(|object| beginning_of(&object)))
         };
+        let context = last.map(|job| finals.prefix(job)).transpose()?;
         let ended = "SELECT max(accepted_at, finished_at) FROM jobs WHERE job = ?1";
         let ended = |job: i64| {
             let mut ended = conn.prepare_cached(ended)?;
@@ -192,6 +201,7 @@ impl ListedColumns {
             title: begins(requests, first)?,
             preview: begins(finals, last)?,
             active_at: last.map(ended).transpose()?.flatten(),
+            context: context.map_or([None; 2], |line| context_of(&line)),
         })
     }
 }
@@ -199,6 +209,18 @@ impl ListedColumns {
 /// How the text of a request or of a final line begins, in a list.
 pub(super) fn beginning_of(object: &str) -> String {
     preview(&member(prefix(object), "text").unwrap_or_default())
+}
+
+/// What a final line says of its session's context: in front of its text.
+fn context_of(line: &str) -> Context {
+    let line = prefix(line);
+    let said = line.split(r#""text":""#).next().unwrap_or_default();
+    ["context_tokens", "context_window"].map(|name| {
+        let (_, value) = said.split_once(&format!("\"{name}\":"))?;
+        // A cut may go through a number.
+        let (value, _) = value.split_once([',', '}'])?;
+        value.parse().ok()
+    })
 }
 
 /// The first job of a session that had none is accepted.
@@ -218,16 +240,26 @@ pub(super) struct LastEnd<'a> {
 
 /// A job has ended.
 pub(super) fn end(conn: &Connection, place: i64, ended: &LastEnd<'_>) -> rusqlite::Result<()> {
+    let [tokens, window] = context_of(ended.line);
     // A clock that was set back makes no session look older, so the later time stays.
     let is_whole = conn
         .prepare_cached(
             "UPDATE sessions SET turns = turns + ?2, preview = ?3,
                 active_at = max(ifnull(active_at, 0), ?4),
+                context_tokens = ifnull(?5, context_tokens),
+                context_window = ifnull(?6, context_window),
                 listed_turns = CASE WHEN listed_turns = turns THEN turns + ?2 END
              WHERE id = ?1 RETURNING listed_turns IS NOT NULL",
         )?
         .query_row(
-            params![place, ended.ran, beginning_of(ended.line), ended.at],
+            params![
+                place,
+                ended.ran,
+                beginning_of(ended.line),
+                ended.at,
+                tokens,
+                window
+            ],
             |row| row.get(0),
         )
         .optional()?;
@@ -249,10 +281,19 @@ pub(super) fn make_anew(conn: &Connection, place: i64) -> rusqlite::Result<()> {
     // Jobs that were forgotten count for when it was used.
     conn.prepare_cached(
         "UPDATE sessions SET title = ?2, preview = ?3,
-            active_at = coalesce(max(active_at, ?4), active_at, ?4), listed_turns = turns
+            active_at = coalesce(max(active_at, ?4), active_at, ?4),
+            context_tokens = ifnull(?5, context_tokens),
+            context_window = ifnull(?6, context_window), listed_turns = turns
          WHERE id = ?1",
     )?
-    .execute(params![place, kept.title, kept.preview, kept.active_at])?;
+    .execute(params![
+        place,
+        kept.title,
+        kept.preview,
+        kept.active_at,
+        kept.context[0],
+        kept.context[1]
+    ])?;
     Ok(())
 }
 

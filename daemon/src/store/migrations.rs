@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[
     VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8,
-    VERSION_9, VERSION_10,
+    VERSION_9, VERSION_10, VERSION_11,
 ];
 
 /// What is known here. A build that can be made to fail can be the next version, too.
@@ -22,7 +22,7 @@ pub(super) fn known() -> Cow<'static, [&'static str]> {
 
 /// Versions to which a script leads that only adds what is filled later: no copy is made before it,
 /// and it takes no longer in a large store than in a small one.
-pub(super) const ADDED_TO: &[usize] = &[7, 8, 9, 10];
+pub(super) const ADDED_TO: &[usize] = &[7, 8, 9, 10, 11];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -301,4 +301,10 @@ ALTER TABLE sessions ADD COLUMN forks TEXT;
 /// MCP servers that a session brings to its agent.
 const VERSION_10: &str = "
 ALTER TABLE sessions ADD COLUMN mcp_servers TEXT;
+";
+
+/// How full a session's context is, as its agent said last, for lists.
+const VERSION_11: &str = "
+ALTER TABLE sessions ADD COLUMN context_tokens INTEGER;
+ALTER TABLE sessions ADD COLUMN context_window INTEGER;
 ";

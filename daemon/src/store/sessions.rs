@@ -194,7 +194,7 @@ impl Writing<'_> {
             .prepare_cached(
                 "UPDATE sessions SET name = name || '#' || id, named = 0, instance = NULL,
                     native = NULL, title = NULL, preview = NULL, system = NULL, forks = NULL,
-                    mcp_servers = NULL
+                    mcp_servers = NULL, context_tokens = NULL, context_window = NULL
                  WHERE id = ?1 RETURNING name",
             )?
             .query_row([id], |row| row.get(0))?;

@@ -67,6 +67,9 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
     // It runs commands that only read without a question.
     let settings = json!({"permissions": {"ask": ["Bash"]}});
     std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
+    std::fs::create_dir(dir.join("commands")).unwrap();
+    let command = "---\ndescription: Greets\nargument-hint: whom\n---\ngreetings to $ARGUMENTS";
+    std::fs::write(dir.join("commands/greet.md"), command).unwrap();
     let (program, base) = (&driven.program, &model.base);
     format!(
         "[agents.it]\nkind = \"claude\"\ncommand = [{program:?}]\nmodel = \"mock-1\"\nenv = {{ \
@@ -95,6 +98,21 @@ fn answer(scene: &Scene, question: &Value, answer: (&str, Value)) {
 }
 
 #[test]
+fn slash_commands_are_listed_and_run() {
+    for driven in installed() {
+        let scene = Scene::of(&driven, "");
+        let listed = scene.daemon.ask(r#"{"type":"commands"}"#).remove(0);
+        let rows = listed["commands"].as_array().expect("a list");
+        let ours = rows.iter().find(|row| row["name"] == "greet");
+        let ours = ours.unwrap_or_else(|| panic!("{listed:#}"));
+        assert_eq!(ours["hint"], "whom", "{ours:#}");
+        let last = scene.ask("/greet everybody");
+        let said = text(&driven, &last);
+        assert!(said.contains("greetings to everybody"), "{last:#}");
+    }
+}
+
+#[test]
 fn it_thinks_and_says_what_that_cost() {
     for driven in installed() {
         let scene = Scene::of(&driven, "");
@@ -109,6 +127,9 @@ fn it_thinks_and_says_what_that_cost() {
         // The twelve that Claude counts, and the seven that were cached.
         let usage = json!({"input_tokens": 19, "output_tokens": 3, "cache_read_tokens": 5, "cache_write_tokens": 2, "reasoning_tokens": 0});
         assert_eq!(last["usage"], usage);
+        assert_eq!(last["context_tokens"], 22);
+        let listed = scene.daemon.ask(r#"{"type":"session.list"}"#);
+        assert_eq!(listed[0]["sessions"][0]["context_tokens"], 22);
         assert_eq!(last["cost"]["status"], "estimated", "{last:#}");
         let first = last["cost"]["usd"].as_f64().unwrap();
         // What it says is the sum since it started; a turn's own part is told.

@@ -139,6 +139,8 @@ fn question_shows_what_runs_without_invented_cost() {
             (&json!(24), &json!("mock")),
             "{last:#}"
         );
+        assert_eq!(last["context_tokens"], 15, "{last:#}");
+        assert!(last["context_window"].as_u64() > Some(15), "{last:#}");
     }
 }
 

@@ -37,5 +37,13 @@ pub(super) fn lists_its_models(driven: &Driven) {
         rows.map(|row| row["model"].clone()).collect()
     };
     assert_eq!(names(&again), names(&listed), "{label}: {again:#}");
+    // Of kind `jsonl` each worker says itself whether it lists any.
+    let commands = json!({"type": "commands", "session": "main"}).to_string();
+    let commands = scene.daemon.ask(&commands).remove(0);
+    if scene.kind.describe(&[]).lists_commands && scene.kind.name() != "jsonl" {
+        assert!(commands["commands"].is_array(), "{label}: {commands:#}");
+    } else {
+        assert_eq!(commands["code"], "unsupported", "{label}: {commands:#}");
+    }
     scene.was_understood(driven);
 }

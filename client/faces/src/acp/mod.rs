@@ -273,6 +273,7 @@ impl Acp {
                 Err(failure) => refuse(&reply, &failure, out),
             },
             What::Models { session, rows } => self.have_models(&session, rows, result, out),
+            What::Commands(session) => self.have_commands(&session, result, out),
             What::Agents => self.have_agents(result, out),
             What::History(session) => self.have_history(&session, None, result, out),
             What::Piece { session, piece } => {
@@ -446,7 +447,8 @@ impl Face for Acp {
 
     /// Accepted turns go on without the client, who finds them by `session/load`.
     fn is_done(&self) -> bool {
-        let waited = |asked: &Asked| !matches!(asked.what, What::Turn(_) | What::Nobody);
+        let waited =
+            |asked: &Asked| !matches!(asked.what, What::Turn(_) | What::Commands(_) | What::Nobody);
         let open = self.sessions.values().any(|one| one.opening.is_some());
         let deletes = !self.deletions.is_empty();
         self.given_up || !(open || deletes || self.asked.values().any(waited))

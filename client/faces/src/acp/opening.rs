@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use agentd_client::wire::Received;
+use agentd_protocol::commands::Commands;
 use agentd_protocol::line::Line;
 use agentd_protocol::models::{ModelRow, Models};
 use agentd_protocol::request::McpServer;
@@ -19,7 +20,7 @@ use super::history::{History, Needed, Piece, is_over};
 use super::question::Question;
 use super::state::{How, Opening, Session, Way, What};
 use super::turn::Turn;
-use super::wire::{OpenSession, Update};
+use super::wire::{Command, OpenSession, Update};
 use super::{Acp, refuse};
 use crate::face::Outbox;
 use crate::json_rpc::{self, Failure};
@@ -200,6 +201,34 @@ impl Acp {
         }
     }
 
+    pub(super) fn look_for_commands(&mut self, session: &str, out: &mut Outbox) {
+        let wanted = Commands {
+            agent: None,
+            session: Some(session.to_owned()),
+        };
+        self.ask("commands", &wanted, What::Commands(session.to_owned()), out);
+    }
+
+    /// Slash commands are told when they are others than before; an agent that can't say has none.
+    pub(super) fn have_commands(
+        &mut self,
+        session: &str,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        let (Ok(Line::Commands { commands, .. }), Some(known)) =
+            (result, self.sessions.get_mut(session))
+        else {
+            return;
+        };
+        let available_commands: Vec<Command> = commands.into_iter().map(Command::from).collect();
+        if known.commands != available_commands {
+            known.commands.clone_from(&available_commands);
+            let update = Update::AvailableCommandsUpdate { available_commands };
+            self.tell(session, &[update], out);
+        }
+    }
+
     /// Forgets a session that could not be opened; one that is open already stays so.
     pub(super) fn opening_failed(&mut self, session: &str, failure: &Failure, out: &mut Outbox) {
         let Some(known) = self.sessions.get_mut(session) else {
@@ -240,6 +269,9 @@ impl Acp {
         known.begun |= row.turns > 0;
         known.titled = !row.title.is_empty();
         known.spent = (row.turns == 0).then_some(0.0);
+        if let Some(opening) = &mut known.opening {
+            opening.context = (row.context_tokens, row.context_window);
+        }
         let how = known.opening.as_ref().map(|opening| opening.how);
         match (how, &mut known.opening) {
             (Some(How::Load), Some(opening)) => {
@@ -417,6 +449,8 @@ impl Acp {
         let waiting = std::mem::take(&mut known.waiting);
         let taken = self.take_up(session, opening.how, opening.unfinished);
         self.tell(session, &taken.updates, out);
+        let (used, size) = opening.context;
+        self.tell_use(session, used, size, out);
         let Some(known) = self.sessions.get(session) else {
             return;
         };
@@ -440,6 +474,7 @@ impl Acp {
                 self.say_chosen(session, &opening.reply, way, out);
             }
         }
+        self.look_for_commands(session, out);
         self.follow(out);
         for (job, line) in kept.into_iter().chain(taken.questions) {
             self.feed(job, line, now, out);

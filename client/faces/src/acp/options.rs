@@ -94,11 +94,6 @@ impl Offer {
         self.models.iter().find(|row| value(row) == *model)
     }
 
-    /// Tokens that fit into the context of its model.
-    pub(super) fn context_window(&self) -> Option<u64> {
-        self.row()?.context_window
-    }
-
     /// The levels of the model in force.
     fn levels(&self) -> Vec<String> {
         let levels = self.row().and_then(|row| row.thinking.clone());

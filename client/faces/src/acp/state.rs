@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::history::{History, Piece};
 use super::options::Offer;
 use super::question::Answers;
+use super::wire::Command;
 
 /// An agent that is slow to start doesn't keep a session from being opened: its models come later.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
@@ -39,6 +40,10 @@ pub(super) struct Session {
     pub(super) kept: Vec<(JobId, Received)>,
     /// US dollars; `None` where not all turns are known.
     pub(super) spent: Option<f64>,
+    /// The slash commands that the client was told.
+    pub(super) commands: Vec<Command>,
+    /// Were they looked for again since its first turn here? Some agents tell them only then.
+    pub(super) commands_known: bool,
     /// Was it told what it is called?
     pub(super) titled: bool,
 }
@@ -68,6 +73,8 @@ pub(super) struct Opening {
     pub(super) looks: usize,
     /// Turns in flight.
     pub(super) unfinished: Vec<TurnRow>,
+    /// Tokens in its context, and how many fit, where that is known.
+    pub(super) context: (Option<u64>, Option<u64>),
 }
 
 /// Which request is answered when a session is open.
@@ -103,6 +110,7 @@ impl Opening {
             history: None,
             looks: 0,
             unfinished: Vec::new(),
+            context: (None, None),
         }
     }
 
@@ -168,6 +176,8 @@ pub(super) enum What {
         session: String,
     },
     Deleted(Deletion),
+    /// The slash commands of a session.
+    Commands(String),
     /// Something was done that has no answer of its own.
     Done(Id),
     Models {

@@ -19,6 +19,8 @@ struct Scene {
     out: Outbox,
     now: Instant,
     asked: Vec<Ask>,
+    /// Questions for slash commands.
+    commands: Vec<Ask>,
     said: Vec<Value>,
     /// What was requested under each id.
     methods: BTreeMap<u64, String>,
@@ -31,6 +33,7 @@ impl Scene {
             out: Outbox::default(),
             now: Instant::now(),
             asked: Vec::new(),
+            commands: Vec::new(),
             said: Vec::new(),
             methods: BTreeMap::new(),
         }
@@ -50,7 +53,16 @@ impl Scene {
     }
 
     fn take(&mut self) {
-        self.asked.extend(self.out.take_daemon());
+        for ask in self.out.take_daemon() {
+            // Of these nothing else depends.
+            let aside = ask.kind == "commands";
+            let all = if aside {
+                &mut self.commands
+            } else {
+                &mut self.asked
+            };
+            all.push(ask);
+        }
         for line in self.out.take_client() {
             let said: Value = serde_json::from_str(&line).unwrap();
             let method = said["id"].as_u64().and_then(|id| self.methods.get(&id));
@@ -185,7 +197,7 @@ fn ended(job: &str, seq: u64, stop: &str) -> Value {
     json!({"type": "message_end", "seq": seq, "replayed": false, "stop": stop, "job": job, "session": SESSION,
         "text": "", "context": "new", "agent": "pi", "provider": "p", "model": "one", "thinking": null,
         "usage": {"input_tokens": 7, "output_tokens": 2}, "cost": {"usd": 0.5, "status": "actual"},
-        "api_calls": [{"usage": {"input_tokens": 40, "output_tokens": 2}}], "tool_trace": []})
+        "context_tokens": 42, "context_window": 900, "api_calls": [], "tool_trace": []})
 }
 
 fn failed(job: &str, seq: u64, code: &str) -> Value {

@@ -289,10 +289,14 @@ impl Acp {
                 Err(error) => refuse(reply, &failure::of(&error), out),
             }
         }
+        let known = self.sessions.get_mut(&turn.session);
+        if known.is_some_and(|known| !std::mem::replace(&mut known.commands_known, true)) {
+            self.look_for_commands(&turn.session, out);
+        }
         self.look_for_title(&turn.session, out);
     }
 
-    /// What the session has used: told where both numbers are known, as the protocol wants both.
+    /// What a turn has used.
     fn count(&mut self, session: &str, facts: &TurnFacts, out: &mut Outbox) {
         let Some(known) = self.sessions.get_mut(session) else {
             return;
@@ -300,15 +304,26 @@ impl Acp {
         known.spent = known
             .spent
             .and_then(|spent| Some(spent + usd(&facts.cost)?));
-        let (Some(size), Some(used)) = (known.offer.context_window(), context_used(facts)) else {
+        self.tell_use(session, facts.context_tokens, facts.context_window, out);
+    }
+
+    /// What the session has used: told where both numbers are known, as the protocol wants both.
+    pub(super) fn tell_use(
+        &mut self,
+        session: &str,
+        used: Option<u64>,
+        size: Option<u64>,
+        out: &mut Outbox,
+    ) {
+        let (Some(used), Some(size)) = (used, size) else {
             return;
         };
-        let cost = known.spent.map(|amount| wire::Cost {
+        let spent = self.sessions.get(session).and_then(|known| known.spent);
+        let cost = spent.map(|amount| wire::Cost {
             amount,
             currency: "USD",
         });
-        let used = Update::UsageUpdate { used, size, cost };
-        self.tell(session, &[used], out);
+        self.tell(session, &[Update::UsageUpdate { used, size, cost }], out);
     }
 
     /// Nobody tells any more what becomes of a turn.
@@ -488,16 +503,6 @@ fn usd(cost: &Cost) -> Option<f64> {
         CostStatus::Unknown => None,
         _ => cost.usd,
     }
-}
-
-/// Tokens of the last model call: what was said so far, and the answer.
-fn context_used(facts: &TurnFacts) -> Option<u64> {
-    let calls = facts.api_calls.as_ref()?.iter().rev();
-    let usage = calls
-        .map(|call| &call["usage"])
-        .find(|usage| usage.is_object())?;
-    let tokens = |field: &str| usage.get(field).and_then(Value::as_u64);
-    Some(tokens("input_tokens")? + tokens("output_tokens")?)
 }
 
 /// The job that a line is about.

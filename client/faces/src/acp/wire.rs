@@ -2,6 +2,7 @@
 //!
 //! Owns their shapes, as the protocol's schema has them. Must not know the daemon.
 
+use agentd_protocol::commands::CommandRow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
@@ -247,6 +248,9 @@ pub(super) enum Update {
     CurrentModeUpdate {
         current_mode_id: String,
     },
+    AvailableCommandsUpdate {
+        available_commands: Vec<Command>,
+    },
     SessionInfoUpdate {
         title: String,
         updated_at: String,
@@ -261,6 +265,31 @@ pub(super) enum Update {
         severity: &'static str,
         title: String,
     },
+}
+
+/// A slash command of the agent.
+#[skip_serializing_none]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Command {
+    pub(super) name: String,
+    pub(super) description: String,
+    pub(super) input: Option<CommandInput>,
+}
+
+/// What may stand behind its name.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct CommandInput {
+    pub(super) hint: String,
+}
+
+impl From<CommandRow> for Command {
+    fn from(row: CommandRow) -> Self {
+        Self {
+            name: row.name,
+            description: row.description.unwrap_or_default(),
+            input: row.hint.map(|hint| CommandInput { hint }),
+        }
+    }
 }
 
 /// A piece of a message.

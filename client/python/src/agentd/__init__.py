@@ -11,7 +11,7 @@ from ._sync import Harness, Session, Stream, run_session
 from ._version import VERSION
 from .errors import AgentdError, OutcomeUnknownError, StillPendingError
 from .result import Cost, Result
-from .rows import Agent, HistoryTurn, Job, Model, ModelList, Question, SessionInfo, Usage
+from .rows import Agent, Command, HistoryTurn, Job, Model, ModelList, Question, SessionInfo, Usage
 from .types import Attachment, Earlier, Event, McpServer, Options, Send
 
 __version__ = VERSION
@@ -20,6 +20,7 @@ __all__ = [
     "Agent",
     "AgentdError",
     "Attachment",
+    "Command",
     "Cost",
     "Earlier",
     "Event",

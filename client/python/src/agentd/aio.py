@@ -19,7 +19,7 @@ from ._io import Asyncio, Io
 from ._wire import absolute
 from .errors import InvalidRequestError, UnknownJobError
 from .result import Result
-from .rows import Agent, HistoryTurn, Job, ModelList, Question, SessionInfo, Usage
+from .rows import Agent, Command, HistoryTurn, Job, ModelList, Question, SessionInfo, Usage
 from .types import Event, Options, Send, Unpack
 
 _SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
@@ -136,6 +136,10 @@ class Session:
     async def models(self) -> ModelList:
         """Which models its agent has; the default is what its next turn takes."""
         return await self._harness.models(session=self.name)
+
+    async def commands(self) -> list[Command]:
+        """Which slash commands its agent has."""
+        return await self._harness.commands(session=self.name)
 
     @checked
     async def history(self, *, limit: int | None = None) -> list[HistoryTurn]:
@@ -338,6 +342,16 @@ class Harness:
         asked = {"agent": agent, "session": session}
         pages = self._core.pages("models", asked, "models", "after")
         return ModelList.of_pages([page async for page in pages])
+
+    @checked
+    async def commands(
+        self, agent: str | None = None, *, session: str | None = None
+    ) -> list[Command]:
+        """Which slash commands an agent has, as it says itself, or that of a session; a process of
+        it is started if none lives."""
+        asked = {"agent": agent, "session": session}
+        line = await self._core.ask("commands", asked, changes=False)
+        return Command.of_lines(line.get("commands"))
 
     @checked
     async def usage(

@@ -88,6 +88,10 @@ class Result(Shown):
     error: AgentdError | None = field(default=None, compare=False)
     refusal: str | None = None
     """With ``stop`` ``refusal``: the words of the model or its provider, where there are any."""
+    context_tokens: int | None = None
+    """Tokens in the session's context after the turn; ``None`` where the agent doesn't say."""
+    context_window: int | None = None
+    """Tokens that fit into it."""
     suspected_refusal: bool = False
     """Does the text read like a refusal, though the turn ended as others do?"""
     notes: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -133,6 +137,8 @@ class Result(Shown):
             replayed=bool(line.get("replayed")),
             error=of_line(line) if line.get("type") == "error" else None,
             refusal=line.get("refusal"),
+            context_tokens=line.get("context_tokens"),
+            context_window=line.get("context_window"),
             suspected_refusal=bool(line.get("suspected_refusal")),
             raw=line,
         )

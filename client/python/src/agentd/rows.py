@@ -96,6 +96,10 @@ class SessionInfo(Row):
     """The end of what was said."""
     model: str | None = None
     turns: int = 0
+    context_tokens: int | None = None
+    """Tokens in its context after the last turn whose agent said so."""
+    context_window: int | None = None
+    """Tokens that fit into it."""
     created_at: datetime | None = None
     last_active_at: datetime | None = None
     idle_s: int | None = None
@@ -157,6 +161,16 @@ class Model(Row):
     """In tokens."""
     default: bool = False
     """Does a turn take it that names none?"""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Command(Row):
+    """A slash command of an agent: a prompt that begins with ``/`` and its name is one."""
+
+    name: str = ""
+    description: str | None = None
+    hint: str | None = None
+    """What may stand behind the name."""
 
 
 class ModelList(list[Model]):

@@ -53,10 +53,28 @@ pub(crate) struct RestartWait {
     pub(crate) slots: BTreeSet<WorkerId>,
 }
 
-/// A `models` that waits for an agent's answer.
+/// What is asked of an agent itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    Models,
+    Commands,
+}
+
+impl Wanted {
+    /// For sentences.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Models => "models",
+            Self::Commands => "commands",
+        }
+    }
+}
+
+/// A `models` or `commands` that waits for an agent's answer.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ModelListing {
     pub(crate) number: u64,
+    pub(crate) wanted: Wanted,
     pub(crate) conn: ConnId,
     pub(crate) id: Option<Id>,
     pub(crate) agent: String,

@@ -94,6 +94,7 @@ mod tests {
                 attachments: crate::attached::AttachmentSupport::Nothing,
                 steers: true,
                 lists_models: true,
+                lists_commands: true,
                 compacts: true,
                 concurrent_sends: 1,
                 ready_within: Duration::from_secs(60),

@@ -63,6 +63,8 @@ pub(crate) struct Slot {
     pub(crate) compacts: bool,
     /// It says which models it has.
     pub(crate) lists_models: bool,
+    /// It says which slash commands it has.
+    pub(crate) lists_commands: bool,
     /// What goes with its turns.
     pub(crate) takes: AttachmentSupport,
     /// What it holds survives it.
@@ -350,6 +352,7 @@ impl Slot {
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
             lists_models: agent.describe.lists_models,
+            lists_commands: agent.describe.lists_commands,
             takes: agent.describe.attachments,
             resumes: matches!(agent.describe.resume, Resume::Native | Resume::Stateless),
             resuming: None,

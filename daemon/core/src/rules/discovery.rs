@@ -68,6 +68,9 @@ impl State {
             Request::Models(asked) if asked.session.is_none() => {
                 asked.agent.as_deref().map_or_else(nobody, unknown)
             }
+            Request::Commands(asked) if asked.session.is_none() => {
+                asked.agent.as_deref().map_or_else(nobody, unknown)
+            }
             Request::RestartWorker(restart) => restart.agent.as_deref().is_some_and(unknown),
             _ => false,
         }

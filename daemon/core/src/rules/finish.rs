@@ -223,6 +223,8 @@ impl State {
                 .sessions
                 .get(&job.session)
                 .and_then(|session| session.name.clone()),
+            context_tokens: outcome.context.tokens,
+            context_window: outcome.context.window,
             text,
             truncated,
             refusal: outcome

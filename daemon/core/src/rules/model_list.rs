@@ -1,8 +1,10 @@
-//! `models`: which models an agent has, as its own process says.
+//! `models` and `commands`: which models and slash commands an agent has, as its own process says.
 //!
 //! Owns whom is asked, and for how long: a process that lives, else one that is started as for a send.
-//! Must not know any model.
+//! Must not know any model
+//! or command.
 
+use agentd_protocol::commands::{CommandRow, Commands};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
 use agentd_protocol::models::{ModelRow, Models};
@@ -12,15 +14,17 @@ use crate::effect::Effect;
 use crate::event::RequestContext;
 use crate::ids::{ConnId, Process, SessionId, WorkerId};
 use crate::indexes::lanes::Lane;
-use crate::limits::{MODELS_ANSWERED_WITHIN, MODELS_PAGE, MODELS_TOLD, MODELS_WITHIN};
+use crate::limits::{
+    COMMANDS_TOLD, MODELS_ANSWERED_WITHIN, MODELS_PAGE, MODELS_TOLD, MODELS_WITHIN,
+};
 use crate::outbox::timers::Timer;
-use crate::peers::waiting::ModelListing;
+use crate::peers::waiting::{ModelListing, Wanted};
 use crate::pool::fit::Fit;
 use crate::pool::slot::Slot;
 use crate::rules::agent_choice::per_turn;
 use crate::state::State;
 use crate::store::Pins;
-use crate::worker::{Failure, ModelList, WorkerCommand};
+use crate::worker::{CommandList, Failure, ModelList, WorkerCommand};
 
 /// Who can say it.
 enum Asks {
@@ -33,17 +37,24 @@ enum Asks {
 }
 
 impl State {
-    pub(crate) fn models(
+    pub(crate) fn list_of(
         &mut self,
         conn: ConnId,
         id: Option<Id>,
         asked: Models,
+        wanted: Wanted,
         facts: &RequestContext,
     ) {
         let session = match &asked.session {
             None => None,
             Some(name) => {
-                let again = Request::Models(asked.clone());
+                let again = match wanted {
+                    Wanted::Models => Request::Models(asked.clone()),
+                    Wanted::Commands => Request::Commands(Commands {
+                        agent: None,
+                        session: Some(name.clone()),
+                    }),
+                };
                 let Some(session) = self.known_session(name, conn, &id, again, facts) else {
                     return;
                 };
@@ -52,9 +63,10 @@ impl State {
         };
         let number = self.outbox.number();
         let listing = self
-            .agent_listed(&asked, session)
+            .agent_listed(&asked, wanted, session)
             .map(|(agent, pins, fit)| ModelListing {
                 number,
+                wanted,
                 conn,
                 id: id.clone(),
                 agent,
@@ -80,6 +92,7 @@ impl State {
     fn agent_listed(
         &self,
         asked: &Models,
+        wanted: Wanted,
         session: Option<SessionId>,
     ) -> Result<(String, Pins, Fit), Rejected> {
         if self.mode.is_stopping() {
@@ -98,8 +111,12 @@ impl State {
             let error = format!("the agent `{name}` can't be used: {why}");
             return Err(Rejected::new(Code::NoAgent, error).hint("`agents` lists what is there"));
         }
-        if per_turn(agent) || !agent.describe.lists_models {
-            return Err(lists_none(&name));
+        let lists = match wanted {
+            Wanted::Models => agent.describe.lists_models,
+            Wanted::Commands => agent.describe.lists_commands,
+        };
+        if per_turn(agent) || !lists {
+            return Err(lists_none(&name, wanted));
         }
         let fit = Fit::usual(agent, &self.settings.home);
         let usual = Pins {
@@ -152,9 +169,12 @@ impl State {
                 self.outbox.push(Effect::Tell {
                     worker: process.worker,
                     generation: process.generation,
-                    command: WorkerCommand::Models {
-                        number,
-                        pins: Box::new(listing.pins),
+                    command: match listing.wanted {
+                        Wanted::Models => WorkerCommand::Models {
+                            number,
+                            pins: Box::new(listing.pins),
+                        },
+                        Wanted::Commands => WorkerCommand::Commands { number },
                     },
                 });
             }
@@ -163,7 +183,7 @@ impl State {
                     listing.asked = None;
                 }
             }
-            Asks::Nobody(rejected) => self.lists(number, Err(rejected)),
+            Asks::Nobody(rejected) => self.lists(number, |_| Err(rejected)),
         }
     }
 
@@ -182,8 +202,12 @@ impl State {
             (Some(*worker) != own, elsewhere, slot.turns.len())
         });
         if let Some((worker, slot)) = best {
-            if !slot.lists_models {
-                return Asks::Nobody(lists_none(&listing.agent));
+            let lists = match listing.wanted {
+                Wanted::Models => slot.lists_models,
+                Wanted::Commands => slot.lists_commands,
+            };
+            if !lists {
+                return Asks::Nobody(lists_none(&listing.agent, listing.wanted));
             }
             let generation = slot.generation;
             return Asks::Process(Process { worker, generation });
@@ -201,7 +225,7 @@ impl State {
             return Asks::Nobody(failure.into());
         }
         if let Some(worker) = listing.started {
-            return Asks::Nobody(self.came_to_nothing(worker, &listing.agent));
+            return Asks::Nobody(self.came_to_nothing(worker, listing));
         }
         if !self.has_room_for_listing() {
             return Asks::Later;
@@ -248,11 +272,13 @@ impl State {
     }
 
     /// Why the process that was started isn't there.
-    fn came_to_nothing(&self, worker: WorkerId, agent: &str) -> Rejected {
+    fn came_to_nothing(&self, worker: WorkerId, listing: &ModelListing) -> Rejected {
+        let (agent, wanted) = (&listing.agent, listing.wanted.name());
         let mut crashes = self.counters.last_crashes.iter();
         let why = crashes.find(|crash| crash.worker == worker.0);
         let why = why.map_or_else(String::new, |crash| format!(": {}", crash.error));
-        let error = format!("the agent `{agent}` did not come up to be asked for its models{why}");
+        let error =
+            format!("the agent `{agent}` did not come up to be asked for its {wanted}{why}");
         Rejected::new(Code::WorkerStartFailed, error)
     }
 
@@ -263,25 +289,39 @@ impl State {
         number: u64,
         result: Result<ModelList, Failure>,
     ) {
-        let listing = self.peers.listing(number);
-        // One that answers what it was not asked, or too late, has no say.
-        let is_its = listing
-            .and_then(|listing| listing.asked)
-            .map(|asked| asked.worker)
-            == Some(worker);
-        if is_its {
-            self.lists(number, result.as_ref().map_err(|why| why.clone().into()));
+        if self.is_asked(worker, number, Wanted::Models) {
+            self.lists(number, |listing| Ok(page(listing, &result?)));
         }
     }
 
-    fn lists(&mut self, number: u64, result: Result<&ModelList, Rejected>) {
+    /// An agent said which slash commands it has, or why it can't.
+    pub(crate) fn commands_told(
+        &mut self,
+        worker: WorkerId,
+        number: u64,
+        result: Result<CommandList, Failure>,
+    ) {
+        if self.is_asked(worker, number, Wanted::Commands) {
+            self.lists(number, |listing| Ok(commands(listing, result?)));
+        }
+    }
+
+    /// One that answers what it was not asked, or too late, has no say.
+    fn is_asked(&mut self, worker: WorkerId, number: u64, wanted: Wanted) -> bool {
+        let listing = self.peers.listing(number);
+        listing.is_some_and(|listing| {
+            listing.wanted == wanted && listing.asked.map(|asked| asked.worker) == Some(worker)
+        })
+    }
+
+    fn lists(&mut self, number: u64, answer: impl FnOnce(&ModelListing) -> Result<Line, Rejected>) {
         self.outbox.clear(Timer::Models(number));
         let Some(listing) = self.peers.listed(number) else {
             return;
         };
         let (conn, id) = (listing.conn, listing.id.clone());
-        match result {
-            Ok(list) => self.answer(conn, id, &page(&listing, list)),
+        match answer(&listing) {
+            Ok(line) => self.answer(conn, id, &line),
             Err(rejected) => self.refuse(conn, id, rejected),
         }
         if let Some(session) = listing.session {
@@ -293,17 +333,17 @@ impl State {
         let Some(listing) = self.peers.listing(number).cloned() else {
             return;
         };
-        let agent = &listing.agent;
+        let (agent, wanted) = (&listing.agent, listing.wanted.name());
         let rejected = if listing.asked.is_some() {
             let within = MODELS_ANSWERED_WITHIN.as_secs();
             let error = format!(
-                "the agent `{agent}` was asked for its models and said nothing for {within} s"
+                "the agent `{agent}` was asked for its {wanted} and said nothing for {within} s"
             );
             Rejected::new(Code::WorkerUnresponsive, error)
         } else if listing.started.is_some() || !self.is_full() {
             let within = MODELS_WITHIN.as_secs();
             let error = format!(
-                "no process of the agent `{agent}` was ready within {within} s to be asked for its models"
+                "no process of the agent `{agent}` was ready within {within} s to be asked for its {wanted}"
             );
             Rejected::new(Code::WorkerStartFailed, error).hint("`status` lists the processes")
         } else {
@@ -312,7 +352,7 @@ impl State {
             );
             Rejected::new(Code::QueueFull, error).hint("ask again when a turn has ended")
         };
-        self.lists(number, Err(rejected));
+        self.lists(number, |_| Err(rejected));
     }
 
     /// Who asked has gone.
@@ -334,9 +374,43 @@ fn is_there(slot: &Slot) -> bool {
     slot.phase.ready_since().is_some() && !slot.is_one_turn()
 }
 
-fn lists_none(agent: &str) -> Rejected {
-    let error = format!("the agent `{agent}` can't say which models it has");
-    Rejected::new(Code::Unsupported, error).hint("`model` of a send takes the names that it knows")
+fn lists_none(agent: &str, wanted: Wanted) -> Rejected {
+    let error = format!(
+        "the agent `{agent}` can't say which {} it has",
+        wanted.name()
+    );
+    let rejected = Rejected::new(Code::Unsupported, error);
+    match wanted {
+        Wanted::Models => rejected.hint("`model` of a send takes the names that it knows"),
+        Wanted::Commands => rejected,
+    }
+}
+
+/// The slash commands, as far as a line takes them.
+fn commands(listing: &ModelListing, list: CommandList) -> Line {
+    let all = list.rows.len();
+    let (mut commands, mut bytes) = (Vec::new(), 0);
+    for row in list.rows.into_iter().filter_map(CommandRow::fitting) {
+        bytes += serde_json::to_string(&row).map_or(0, |row| row.len() + 1);
+        if bytes > MODELS_PAGE || commands.len() == COMMANDS_TOLD {
+            break;
+        }
+        commands.push(row);
+    }
+    let mut notes: Vec<String> = list.note.into_iter().collect();
+    match all - commands.len() {
+        0 if all == 0 && notes.is_empty() => {
+            notes.push(format!("the agent `{}` lists no commands", listing.agent));
+        }
+        0 => {}
+        unfit => notes.push(format!("{unfit} were left out")),
+    }
+    Line::Commands {
+        ok: true,
+        agent: listing.agent.clone(),
+        commands,
+        note: (!notes.is_empty()).then(|| notes.join("; ")),
+    }
 }
 
 /// The models behind those of the pages before, as far as a line takes them.

@@ -15,6 +15,7 @@ use crate::effect::Effect;
 use crate::event::{Descent, RequestContext};
 use crate::ids::ConnId;
 use crate::limits::SENDS_PER_CONNECTION;
+use crate::peers::waiting::Wanted;
 use crate::rules::send::is_in_order;
 use crate::state::State;
 
@@ -126,7 +127,10 @@ impl State {
             Request::Questions(questions) => self.questions(conn, id, &questions),
             Request::Answer(answer) => self.answer_question(conn, id, answer),
             Request::Compact(compact) => self.compact(conn, id, compact, facts),
-            Request::Models(asked) => self.models(conn, id, asked, facts),
+            Request::Models(asked) => self.list_of(conn, id, asked, Wanted::Models, facts),
+            Request::Commands(asked) => {
+                self.list_of(conn, id, asked.asked(), Wanted::Commands, facts)
+            }
             Request::SetModel(set) => self.set_model(conn, id, set, facts),
             Request::SessionList(list) => self.session_list(conn, id, list),
             Request::SessionNew(new) => self.session_new(conn, id, new, facts),

@@ -143,6 +143,7 @@ impl State {
             slot.steers = traits.steers.unwrap_or(slot.steers);
             slot.compacts = traits.compacts.unwrap_or(slot.compacts);
             slot.lists_models = traits.lists_models.unwrap_or(slot.lists_models);
+            slot.lists_commands = traits.lists_commands.unwrap_or(slot.lists_commands);
             slot.takes = traits.takes.unwrap_or(slot.takes);
             slot.resumes = traits.resumes.unwrap_or(slot.resumes);
             slot.toolsets = traits.toolsets.unwrap_or(slot.toolsets);

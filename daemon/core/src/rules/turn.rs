@@ -74,6 +74,7 @@ impl State {
             WorkerEvent::Withdrew { question } => self.withdrew(worker, &question),
             WorkerEvent::Steered { steer, steering } => self.steered(worker, steer, steering),
             WorkerEvent::Models { number, result } => self.models_told(worker, number, result),
+            WorkerEvent::Commands { number, result } => self.commands_told(worker, number, result),
             WorkerEvent::Compacted { result } => self.compacted(worker, result),
             // Its sessions go on in a new process before their next turn.
             WorkerEvent::Spoilt { why } => self.spoilt(worker, why),

@@ -42,6 +42,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
         forks: matches!(resume, Resume::Native | Resume::InTurn),
         steers: sessions != Sessions::PerTurn,
         lists_models: sessions != Sessions::PerTurn,
+        lists_commands: sessions != Sessions::PerTurn,
         compacts: sessions != Sessions::PerTurn,
         tells: Reports::TEXT,
         attachments: match sessions {

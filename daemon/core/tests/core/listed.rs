@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use agentd_core::ids::ConnId;
-use agentd_core::worker::{Exit, Failure, ModelList, Traits, WorkerEvent};
+use agentd_core::worker::{CommandList, Exit, Failure, ModelList, Traits, WorkerEvent};
 use agentd_protocol::Code;
+use agentd_protocol::commands::CommandRow;
 use agentd_protocol::models::ModelRow;
-use agentd_protocol::serde_json::Value;
+use agentd_protocol::serde_json::{self, Value};
 
 use crate::agents::settings;
 use crate::scenarios::{ProcessId, only, running};
@@ -190,4 +191,35 @@ fn models_make_room_by_what_is_idle() {
     world.get_ready(second);
     tells(&mut world, second, Ok(list(&["a"])));
     assert_eq!(listed(&world, conn)["models"][0]["model"], "a");
+}
+
+#[test]
+fn commands_are_asked_as_models_are() {
+    let (mut world, _, process) = running();
+    let asker = world.connect();
+    world.request(asker, 1, r#"{"type":"commands","session":"main"}"#);
+    let (number, _) = world.processes[&process].listings[0].clone();
+    // An answer to another question is none to this one.
+    let result = Ok(list(&["a"]));
+    world.worker(process, WorkerEvent::Models { number, result });
+    assert!(world.told_to(asker).is_empty());
+    let rows = [("/plan", Some("d")), ("a\nb", None)].map(|(name, description)| CommandRow {
+        name: name.to_owned(),
+        description: description.map(str::to_owned),
+        hint: None,
+    });
+    let result = Ok(CommandList {
+        rows: rows.into(),
+        note: None,
+    });
+    world.worker(process, WorkerEvent::Commands { number, result });
+    let told = listed(&world, asker);
+    assert_eq!(told["type"], "commands");
+    assert_eq!(
+        told["commands"],
+        serde_json::json!([{"name": "plan", "description": "d"}])
+    );
+    assert_eq!(told["note"], "1 were left out");
+    world.request(asker, 2, r#"{"type":"commands","agent":"turns"}"#);
+    assert!(world.told_to(asker).last().unwrap().starts_with("2:error"));
 }

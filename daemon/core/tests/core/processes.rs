@@ -9,6 +9,7 @@ use agentd_core::attached::Attachments;
 use agentd_core::effect::Spawn;
 use agentd_core::event::{Descent, Fault, RequestContext};
 use agentd_core::ids::{Generation, TurnId, WorkerId};
+use agentd_core::store::Pins;
 use agentd_core::worker::{Exit, Outcome, Prompt, Traits, WorkerCommand, WorkerEvent};
 use agentd_protocol::JobId;
 use agentd_protocol::line::Stop;
@@ -153,6 +154,10 @@ impl World {
             WorkerCommand::Models { number, pins } => {
                 assert!(process.ready, "asked for models before it was ready");
                 process.listings.push((number, *pins));
+            }
+            WorkerCommand::Commands { number } => {
+                assert!(process.ready, "asked for commands before it was ready");
+                process.listings.push((number, Pins::default()));
             }
             WorkerCommand::Compact { session, .. } => {
                 assert!(process.turns.is_empty(), "compacted in a turn");

@@ -50,6 +50,8 @@ impl World {
             preview: String::new(),
             model: row.pins.model.clone(),
             turns: row.turns,
+            context_tokens: None,
+            context_window: None,
             created_at: String::new(),
             last_active_at: String::new(),
             idle_s: None,

@@ -48,7 +48,7 @@ pub struct Process {
     pub compacting: Option<String>,
     /// Pins that it was asked to take.
     pub switched: Vec<Pins>,
-    /// Questions for its models.
+    /// Questions for its models, and for its slash commands.
     pub listings: Vec<(u64, Pins)>,
     /// Is its output not read?
     pub paused: bool,

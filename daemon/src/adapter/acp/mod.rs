@@ -25,7 +25,9 @@ use agentd_core::ids::TurnId;
 use agentd_core::mcp::{McpServers, McpServing};
 use agentd_core::store::Pins;
 use agentd_core::toolsets::Toolsets;
-use agentd_core::worker::{Failure, ModelList, Outcome, Prompt, QuestionKind, Reply, WorkerEvent};
+use agentd_core::worker::{
+    CommandList, Failure, ModelList, Outcome, Prompt, QuestionKind, Reply, WorkerEvent,
+};
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
 use serde_json::{Value, json};
@@ -60,11 +62,13 @@ pub const fn describe() -> Capabilities {
         forks: false,
         steers: false,
         lists_models: true,
+        lists_commands: true,
         compacts: false,
         tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[CostStatus::Estimated],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,
@@ -151,6 +155,8 @@ pub struct Acp {
     /// What the prompt that waits needs next.
     next: Next,
     questions: Vec<Question>,
+    /// Its slash commands, as last told; `None`: it has not told any yet.
+    commands: Option<CommandList>,
 }
 
 /// Why a process is replaced whose setting has no answer.
@@ -247,6 +253,7 @@ impl Acp {
             // The answer names none: the one that is set has run it.
             model: self.offer.model(),
             usage,
+            context: turn.context,
             cost: turn.cost(self.name.as_deref()),
             ..Outcome::ended(Stop::EndTurn)
         };
@@ -462,6 +469,17 @@ impl Wire for Acp {
         };
         let rows = rows.unwrap_or_default();
         out.models(number, Ok(ModelList { rows, note }));
+    }
+
+    fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
+        if let Step::Broken(failure) = &self.step {
+            return out.commands(number, Err(failure.clone()));
+        }
+        let list = self.commands.clone().unwrap_or_else(|| CommandList {
+            rows: Vec::new(),
+            note: Some(format!("{} has told no commands so far", self.shown())),
+        });
+        out.commands(number, Ok(list));
     }
 
     fn put_abort(&mut self, out: &mut Out<'_>) {

@@ -3,7 +3,7 @@
 use super::replay::{Replay, pinned, spawn};
 use super::*;
 use crate::adapter::testing::{prompt, servers, servers_of_today};
-use agentd_core::worker::WorkerCommand;
+use agentd_core::worker::{ContextUse, WorkerCommand};
 
 #[test]
 fn handshake_offers_nothing_and_opens_one_session() {
@@ -333,12 +333,48 @@ fn stop_reasons_and_usage_are_taken_over() {
 }
 
 #[test]
+fn commands_are_those_that_were_told_last() {
+    let mut replay = Replay::running();
+    let mut told = || {
+        replay.tell(&WorkerCommand::Commands { number: 7 });
+        match replay.events.pop() {
+            Some(WorkerEvent::Commands { number: 7, result }) => result.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let list = told();
+    assert!(list.rows.is_empty() && list.note.unwrap().contains("so far"));
+    let commands =
+        json!([{"name": "plan", "description": "d", "input": {"hint": "what"}}, {"name": 7}]);
+    replay.update(
+        &json!({"sessionUpdate": "available_commands_update", "availableCommands": commands}),
+    );
+    replay.tell(&WorkerCommand::Commands { number: 8 });
+    let Some(WorkerEvent::Commands {
+        result: Ok(list), ..
+    }) = replay.events.pop()
+    else {
+        panic!("no list");
+    };
+    let [row] = &list.rows[..] else {
+        panic!("{list:?}");
+    };
+    assert_eq!(
+        (row.name.as_str(), row.hint.as_deref()),
+        ("plan", Some("what"))
+    );
+    assert_eq!(list.note, None);
+}
+
+#[test]
 fn cost_of_a_turn_is_the_sessions_increase() {
     let mut replay = Replay::running();
     for (turn, amount, usd) in [(1, 0.25, Some(0.25)), (2, 1.0, Some(0.75)), (3, 1.0, None)] {
         replay.update(&json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}}));
         replay.answer(&json!({"stopReason": "end_turn"}));
-        assert_eq!(replay.outcomes()[turn - 1].cost.usd, usd);
+        let outcome = replay.outcomes()[turn - 1];
+        assert_eq!(outcome.cost.usd, usd);
+        assert_eq!(outcome.context, ContextUse::known(Some(1), Some(2)));
         replay.tell(&prompt(turn as u64 + 1, "x"));
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Json, ToolAbout, WorkerEvent};
+use agentd_core::worker::{ContextUse, Json, ToolAbout, WorkerEvent};
 use agentd_protocol::line::{Cost, CostStatus, FileChange, ToolLocation};
 use serde_json::{Value, json};
 
@@ -46,6 +46,8 @@ pub(in crate::adapter) struct Turn {
     full: bool,
     /// What the session cost before, and costs now.
     spent: (Option<f64>, Option<f64>),
+    /// What was said of the session's context in this turn.
+    pub(super) context: ContextUse,
 }
 
 /// A tool call that has not ended.
@@ -212,6 +214,10 @@ impl Turn {
             calls: BTreeMap::new(),
             full: false,
             spent: (spent, spent),
+            context: ContextUse {
+                tokens: None,
+                window: None,
+            },
         }
     }
 

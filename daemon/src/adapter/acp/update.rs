@@ -3,11 +3,12 @@
 //! Owns what each update means, and that history repeated by `session/load` is not a turn's. An
 //! unknown update is noted.
 
-use agentd_core::worker::WorkerEvent;
+use agentd_core::worker::{ContextUse, WorkerEvent};
 use agentd_protocol::line::Usage;
 
 use super::turn::seen;
 use super::{Acp, content};
+use crate::adapter::commands;
 use crate::adapter::driver::{Abort, Out};
 use crate::adapter::object::Object;
 
@@ -26,6 +27,13 @@ const KNOWN: &[&str] = &[
     "user_message_chunk",
 ];
 
+/// Longer lists of commands are not kept, in bytes: each process has one.
+const KEPT: usize = 256 * 1024;
+
+fn is_short(list: &str) -> bool {
+    list.len() <= KEPT
+}
+
 impl Acp {
     /// Is it about our session? A missing id is.
     pub(super) fn is_ours(&self, params: &Object<'_>) -> bool {
@@ -40,6 +48,14 @@ impl Acp {
             return out.log(bytes);
         };
         let kind = update.string("sessionUpdate").unwrap_or_default();
+        if kind == "available_commands_update" {
+            let hint = |row: &Object<'_>| row.object("input")?.string("hint");
+            if self.is_ours(&params) && update.raw("availableCommands").is_some_and(is_short) {
+                let rows = update.objects("availableCommands");
+                self.commands = Some(commands::listed(rows, hint));
+            }
+            return;
+        }
         if self.repeats(&kind) {
             // What the session has cost so far is where the next turn's cost begins.
             if kind == "usage_update" {
@@ -53,7 +69,7 @@ impl Acp {
         match kind.as_str() {
             "usage_update" => return self.spend(&update),
             "config_option_update" => return self.offer.learn(&update),
-            "available_commands_update" | "session_info_update" => return,
+            "session_info_update" => return,
             _ => {}
         }
         if self.driver.turn.is_none() {
@@ -131,7 +147,11 @@ impl Acp {
         }
     }
 
+    /// What the session's context holds, and what the session has cost.
     fn spend(&mut self, update: &Object<'_>) {
+        if let Some(turn) = &mut self.driver.turn {
+            turn.context = ContextUse::known(update.get("used"), update.get("size"));
+        }
         let Some(cost) = update.object("cost") else {
             return;
         };

@@ -117,6 +117,8 @@ impl Claude {
             let models = told.as_ref().and_then(|told| told.raw("models"));
             // An answer to a later question need not repeat them.
             self.models = models.and_then(models::kept).or(self.models.take());
+            let commands = told.as_ref().and_then(|told| told.raw("commands"));
+            self.commands = commands.and_then(models::kept).or(self.commands.take());
             let account = told.and_then(|told| told.object("account"));
             if let Some(account) = account {
                 let key = account.string("apiKeySource");

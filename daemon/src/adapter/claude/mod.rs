@@ -115,11 +115,13 @@ pub const fn describe() -> Capabilities {
         forks: true,
         steers: true,
         lists_models: true,
+        lists_commands: true,
         compacts: true,
         tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[CostStatus::Estimated, CostStatus::Included],
             questions: &[QuestionKind::Approval, QuestionKind::Choice],
             stops: Stop::ALL,
@@ -204,6 +206,8 @@ pub struct Claude {
     probe: Option<String>,
     /// The models of its answer, as they were written.
     models: Option<Box<str>>,
+    /// The slash commands of its answer, likewise.
+    commands: Option<Box<str>>,
     /// The session as last reported.
     named: Option<String>,
     /// Was an earlier session to be reopened, and not seen yet?
@@ -230,6 +234,7 @@ impl Claude {
             system: spawn.system.clone(),
             probe: None,
             models: None,
+            commands: None,
             named: None,
             resumed: spawn.resume.is_some(),
             tells: false,
@@ -323,6 +328,10 @@ impl Wire for Claude {
     fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>) {
         let pinned = pins.model.as_deref();
         out.models(number, models::listed(self.models.as_deref(), pinned));
+    }
+
+    fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
+        out.commands(number, models::commands(self.commands.as_deref()));
     }
 
     /// The agent queues what is written meanwhile, a prompt behind a compaction, too: none waits

@@ -1,13 +1,13 @@
-//! The models that Claude Code lists when it is greeted.
+//! The models and slash commands that Claude Code lists when it is greeted.
 //!
 //! Owns what its list means, and how much of it each process keeps.
 
-use agentd_core::worker::{Failure, ModelList};
+use agentd_core::worker::{CommandList, Failure, ModelList};
 use agentd_protocol::Code;
 use agentd_protocol::models::ModelRow;
 
-use crate::adapter::MOST_MODELS;
 use crate::adapter::object::{Object, elements};
+use crate::adapter::{MOST_MODELS, commands};
 
 /// Longer lists are not kept, in bytes: each process has one, of some 2 KiB.
 const KEPT: usize = 64 * 1024;
@@ -36,6 +36,16 @@ pub(super) fn listed(kept: Option<&str>, pinned: Option<&str>) -> Result<ModelLi
         rows.insert(0, pinned);
     }
     Ok(ModelList { rows, note: None })
+}
+
+/// The slash commands that were kept, as rows.
+pub(super) fn commands(kept: Option<&str>) -> Result<CommandList, Failure> {
+    let Some(kept) = kept else {
+        let why = "this Claude Code did not say which commands it has when it was greeted";
+        return Err(Failure::new(Code::Unsupported, why));
+    };
+    let hint = |row: &Object<'_>| row.string("argumentHint");
+    Ok(commands::listed(elements(kept), hint))
 }
 
 fn row(model: &Object<'_>, default: &str) -> Option<ModelRow> {
@@ -106,8 +116,32 @@ mod tests {
         // Asked again whether it is there, it may say less.
         replay.tell(&WorkerCommand::Probe);
         let id = replay.wrote.last().unwrap()["request_id"].clone();
-        greets(&mut replay, &id, &json!({"commands": []}));
+        let greet = json!({"name": "greet", "description": "Greets", "argumentHint": "whom"});
+        greets(
+            &mut replay,
+            &id,
+            &json!({"commands": [greet, {"name": ""}, 7]}),
+        );
         assert_eq!(told(&mut replay).unwrap(), list);
+        let mut commands = || {
+            replay.tell(&WorkerCommand::Commands { number: 9 });
+            match replay.events.pop() {
+                Some(WorkerEvent::Commands { number: 9, result }) => result,
+                other => panic!("{other:?}"),
+            }
+        };
+        let rows = commands().unwrap().rows;
+        assert_eq!(rows.len(), 1);
+        assert_eq!(
+            (rows[0].name.as_str(), rows[0].hint.as_deref()),
+            ("greet", Some("whom"))
+        );
+        let mut silent = Replay::bare();
+        silent.tell(&WorkerCommand::Commands { number: 9 });
+        assert!(matches!(
+            silent.events.pop(),
+            Some(WorkerEvent::Commands { result: Err(_), .. })
+        ));
     }
 
     fn greets(replay: &mut Replay, id: &Value, answer: &Value) {

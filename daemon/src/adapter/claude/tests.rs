@@ -1,7 +1,7 @@
 //! What the adapter makes of recorded conversations.
 
 use agentd_core::store::Pins;
-use agentd_core::worker::{QuestionKind, Reply, Steering, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{ContextUse, QuestionKind, Reply, Steering, WorkerCommand, WorkerEvent};
 use agentd_protocol::line::{CostStatus, Level};
 
 use super::replay::{CANCEL, Replay, steer};
@@ -114,6 +114,8 @@ fn an_answer_arrives_as_deltas_and_ends_once() {
     assert_eq!((usage.cache_read_tokens, usage.cache_write_tokens), (5, 2));
     assert_eq!(outcome.cost.status, CostStatus::Estimated);
     assert_eq!(outcome.api_calls.as_ref().unwrap().len(), 1);
+    // This version doesn't say how much fits into a model that it doesn't know.
+    assert_eq!(outcome.context, ContextUse::known(Some(49), None));
     let first = outcome.cost.usd.unwrap();
     replay.events.clear();
     replay.tell(&prompt(2, "again"));

@@ -3,7 +3,7 @@
 //! Owns usage, cost, api calls and the outcome. Must not know when a turn is over.
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Json, Outcome};
+use agentd_core::worker::{ContextUse, Failure, Json, Outcome};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::{Value, json};
@@ -44,6 +44,8 @@ pub(in crate::adapter) struct Turn {
     cost: Option<f64>,
     /// The model call under way: its model and tokens.
     call: Option<(String, Usage)>,
+    /// What the last one that ended read and said.
+    context_tokens: Option<u64>,
     api_calls: Vec<Json>,
     model: Option<String>,
 }
@@ -66,6 +68,7 @@ impl Turn {
             usage: None,
             cost: None,
             call: None,
+            context_tokens: None,
             api_calls: Vec::new(),
             model: None,
         }
@@ -99,9 +102,11 @@ impl Turn {
     }
 
     pub(super) fn call_ended(&mut self) {
-        if let Some((model, usage)) = self.call.take()
-            && self.api_calls.len() < API_CALLS
-        {
+        let Some((model, usage)) = self.call.take() else {
+            return;
+        };
+        self.context_tokens = Some(usage.input_tokens.saturating_add(usage.output_tokens));
+        if self.api_calls.len() < API_CALLS {
             let call = json!({"provider": null, "model": model, "outcome": "ok", "usage": usage});
             self.api_calls.push(call.to_string());
         }
@@ -153,6 +158,8 @@ impl Turn {
         outcome.provider = provider(result);
         outcome.model.clone_from(&self.model);
         outcome.usage = self.usage;
+        let window = window(result, self.model.as_deref());
+        outcome.context = ContextUse::known(self.context_tokens, window);
         outcome.cost = cost(self.cost, is_flat);
         outcome.api_calls = Some(self.api_calls.clone());
         outcome
@@ -164,6 +171,25 @@ fn provider(result: &Object<'_>) -> Option<String> {
     let models: Value = result.get("modelUsage")?;
     let mut models = models.as_object()?.values();
     models.find_map(|model| Some(model["provider"].as_str()?.to_owned()))
+}
+
+/// How much fits into the context of the model that answered: a result lists all that were used in the
+/// process, under the names that they were asked for.
+fn window(result: &Object<'_>, model: Option<&str>) -> Option<u64> {
+    let models: Value = result.get("modelUsage")?;
+    let models = models.as_object()?;
+    let is_it = |name: &str, row: &Value| {
+        Some(name) == model
+            || row["canonicalModel"]
+                .as_str()
+                .is_some_and(|of| Some(of) == model)
+    };
+    let mut named = models.iter().filter(|(name, row)| is_it(name, row));
+    let (_, row) = named.next().or_else(|| {
+        let mut all = models.iter();
+        all.next().filter(|_| all.next().is_none())
+    })?;
+    row["contextWindow"].as_u64()
 }
 
 /// Claude Code multiplies tokens by its own price list.

@@ -304,6 +304,7 @@ impl Codex {
             && turn.native == named
         {
             turn.count(more);
+            turn.holds(&usage);
         }
     }
 

@@ -103,11 +103,13 @@ pub const fn describe() -> Capabilities {
         forks: true,
         steers: true,
         lists_models: true,
+        lists_commands: false,
         compacts: true,
         tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[],
             questions: &[
                 QuestionKind::Approval,

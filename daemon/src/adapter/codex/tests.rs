@@ -1,6 +1,6 @@
 //! What the adapter makes of recorded conversations with Codex 0.169.0.
 
-use agentd_core::worker::{QuestionKind, Reply, Steering, WorkerCommand};
+use agentd_core::worker::{ContextUse, QuestionKind, Reply, Steering, WorkerCommand};
 use agentd_protocol::line::CostStatus;
 
 use super::replay::{Replay, spawn};
@@ -68,6 +68,8 @@ fn text_and_thinking_are_deltas_of_one_message() {
         let usage = outcome.usage.unwrap();
         assert_eq!((usage.input_tokens, usage.output_tokens), (12, 3));
         assert_eq!((usage.cache_read_tokens, usage.reasoning_tokens), (5, 1));
+        // Of the last request: the thread's total counts each one before it again.
+        assert_eq!(outcome.context, ContextUse::known(Some(15), Some(258_400)));
         assert_eq!(outcome.cost.status, CostStatus::Unknown);
         assert_eq!(outcome.cost.usd, None);
     }

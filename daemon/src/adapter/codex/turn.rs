@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use agentd_core::ids::TurnId;
-use agentd_core::worker::{Failure, Outcome, WorkerEvent};
+use agentd_core::worker::{ContextUse, Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Stop, Usage};
 
@@ -76,6 +76,7 @@ pub(in crate::adapter) struct Turn {
     pub(super) ending: Option<Ending>,
     calls: BTreeMap<String, OpenCall>,
     usage: Option<Usage>,
+    context: ContextUse,
 }
 
 in_flight!(Turn);
@@ -94,6 +95,10 @@ impl Turn {
             ending: None,
             calls: BTreeMap::new(),
             usage: None,
+            context: ContextUse {
+                tokens: None,
+                window: None,
+            },
         }
     }
 
@@ -197,6 +202,13 @@ impl Turn {
         }
     }
 
+    /// What Codex says of the context after a request.
+    pub(super) fn holds(&mut self, usage: &Object<'_>) {
+        let last = usage.object("last");
+        let tokens = last.and_then(|last| last.get("totalTokens"));
+        self.context = ContextUse::known(tokens, usage.get("modelContextWindow"));
+    }
+
     pub(super) fn outcome(&self, result: Result<Stop, Failure>) -> Outcome {
         let result = match result {
             // What an abort breaks off may fail.
@@ -210,6 +222,7 @@ impl Turn {
             // Of an open message only a part was said, and the one before it isn't the answer.
             text: self.text.clone().filter(|_| self.message.is_none()),
             usage: self.usage,
+            context: self.context,
             ..Outcome::ended(Stop::EndTurn)
         }
     }

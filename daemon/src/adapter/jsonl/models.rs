@@ -1,17 +1,19 @@
-//! The models that a worker lists.
+//! The models and slash commands that a worker lists.
 //!
 //! Owns the question and how leniently its answer is read. Must not know which models there are.
 
 use agentd_core::store::Pins;
-use agentd_core::worker::{ModelList, WorkerEvent};
+use agentd_core::worker::{Failure, ModelList, WorkerEvent};
 use agentd_protocol::models::ModelRow;
 use serde_json::{Value, json};
 
 use crate::adapter::object::Object;
-use crate::adapter::{MOST_MODELS, cut};
+use crate::adapter::{MOST_MODELS, commands, cut};
 
 /// Before the number of the question, in its id.
 const ASKED: &str = "m";
+/// The same for slash commands.
+const ASKED_COMMANDS: &str = "c";
 /// Longest note that is passed on, in bytes.
 const NOTE: usize = 1024;
 
@@ -26,9 +28,42 @@ pub(super) fn request(number: u64, pins: &Pins) -> Value {
     line
 }
 
+/// A question of ours that has this id is refused.
+pub(super) fn refused(id: &str, failure: &Failure) -> Option<WorkerEvent> {
+    let commands = || {
+        let (number, result) = (commands_asked(id)?, Err(failure.clone()));
+        Some(WorkerEvent::Commands { number, result })
+    };
+    let Some(number) = asked(id) else {
+        return commands();
+    };
+    let result = Err(failure.clone());
+    Some(WorkerEvent::Models { number, result })
+}
+
 /// The number of the question that has this id.
-pub(super) fn asked(id: &str) -> Option<u64> {
+fn asked(id: &str) -> Option<u64> {
     id.strip_prefix(ASKED)?.parse().ok()
+}
+
+/// The question for slash commands.
+pub(super) fn commands_request(number: u64) -> Value {
+    json!({"type": "commands", "id": format!("{ASKED_COMMANDS}{number}")})
+}
+
+/// The number of the question for commands that has this id.
+fn commands_asked(id: &str) -> Option<u64> {
+    id.strip_prefix(ASKED_COMMANDS)?.parse().ok()
+}
+
+/// Its answer, if it is one to a question of ours.
+pub(super) fn commands(line: &Object<'_>) -> Option<WorkerEvent> {
+    let number = commands_asked(&line.string("id")?)?;
+    let rows = line.objects("commands");
+    let mut list = commands::listed(rows, |row| row.string("hint"));
+    list.note = line.string("note").map(|note| cut(&note, NOTE).to_owned());
+    let result = Ok(list);
+    Some(WorkerEvent::Commands { number, result })
 }
 
 /// An answer, if it is one to a question of ours. A row that can't be read is left out.

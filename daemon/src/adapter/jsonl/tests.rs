@@ -72,6 +72,7 @@ pub(super) fn says_nothing() -> Traits {
         system: Some(false),
         history: Some(false),
         lists_models: Some(false),
+        lists_commands: Some(false),
         ..Traits::default()
     }
 }
@@ -349,18 +350,9 @@ fn question_note_and_event_become_their_words() {
 #[test]
 fn final_line_has_what_is_known_only() {
     let line = r#"{"type":"message_end","id":"t7","text":"done","stop":"max_tokens","provider":"p","model":"m","thinking":"low","local":true,
-        "usage":{"input_tokens":3},"cost":{"usd":0.5,"status":"actual"},"api_calls":[{"provider": "p"},7],
+        "usage":{"input_tokens":3},"context_tokens":9,"context_window":50,"cost":{"usd":0.5,"status":"actual"},"api_calls":[{"provider": "p"},7],
         "refusal":"no","suspected_refusal":true,"soul_sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}"#;
     let events = hear(&mut with(&[7]), line);
-    let usage = Usage {
-        input_tokens: 3,
-        ..Usage::default()
-    };
-    let cost = Cost {
-        usd: Some(0.5),
-        status: CostStatus::Actual,
-        source: None,
-    };
     let expected = Outcome {
         result: Ok(Stop::MaxTokens),
         text: Some("done".into()),
@@ -368,8 +360,16 @@ fn final_line_has_what_is_known_only() {
         model: Some("m".into()),
         thinking: Some("low".into()),
         local: Some(true),
-        usage: Some(usage),
-        cost,
+        usage: Some(Usage {
+            input_tokens: 3,
+            ..Usage::default()
+        }),
+        context: ContextUse::known(Some(9), Some(50)),
+        cost: Cost {
+            usd: Some(0.5),
+            status: CostStatus::Actual,
+            source: None,
+        },
         api_calls: Some(vec![r#"{"provider": "p"}"#.into()]),
         refusal: Some("no".into()),
         suspected_refusal: true,

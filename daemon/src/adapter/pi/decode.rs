@@ -208,6 +208,8 @@ impl Pi {
             out.push(WorkerEvent::Ready(Traits::default()));
         } else if let Some(number) = id.as_deref().and_then(models::asked) {
             out.models(number, self.listed(record));
+        } else if let Some(number) = id.as_deref().and_then(models::commands_asked) {
+            out.commands(number, models::commands(record));
         } else if is(self.confirm.as_ref()) {
             self.confirm = None;
             self.confirmed(record, out);
@@ -367,6 +369,7 @@ impl Pi {
             let known = |field| model.string(field).filter(|value| value != "unknown");
             self.provider = known("provider");
             self.model = known("id");
+            self.window = model.get("contextWindow");
         }
         self.thinking = data.string("thinkingLevel").or(self.thinking.take());
         let file = data.string("sessionFile");

@@ -417,7 +417,7 @@ fn refusal_is_told_as_one_with_its_words() {
         let mut turn = Turn::new(&prompt, "p".into());
         let message = json!({"stopReason": stop, "errorMessage": error}).to_string();
         turn.message(&crate::adapter::object::Object::parse(message.as_bytes()).unwrap());
-        let outcome = turn.outcome();
+        let outcome = turn.outcome(None);
         assert_eq!(outcome.result.ok(), told, "{error}");
         let words = (told == Some(Stop::Refusal)).then_some(error);
         assert_eq!(outcome.refusal.as_deref(), words, "{error}");

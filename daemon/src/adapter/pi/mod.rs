@@ -77,11 +77,13 @@ pub const fn describe() -> Capabilities {
         forks: true,
         steers: true,
         lists_models: true,
+        lists_commands: true,
         compacts: true,
         tells: Reports {
             thinking: true,
             tools: true,
             usage: true,
+            context: true,
             costs: &[CostStatus::Actual, CostStatus::Estimated],
             questions: &[
                 QuestionKind::Approval,
@@ -183,6 +185,8 @@ pub struct Pi {
     resumed: bool,
     provider: Option<String>,
     model: Option<String>,
+    /// Tokens that fit into its context.
+    window: Option<u64>,
     /// What was asked for.
     asked: Pins,
     switch: Option<Switch>,
@@ -233,7 +237,7 @@ impl Pi {
     fn finish(&mut self, outcome: Option<Outcome>, out: &mut Out<'_>) {
         if let Some(turn) = self.driver.turn.take() {
             let name = turn.state.id;
-            let mut outcome = outcome.unwrap_or_else(|| turn.outcome());
+            let mut outcome = outcome.unwrap_or_else(|| turn.outcome(self.window));
             outcome.provider = outcome.provider.or_else(|| self.provider.clone());
             outcome.model = outcome.model.or_else(|| self.model.clone());
             if let (Some(asked), Some(level)) = (&self.asked.thinking, &self.thinking) {
@@ -321,6 +325,10 @@ impl Wire for Pi {
 
     fn put_models(&mut self, number: u64, _pins: &Pins, out: &mut Out<'_>) {
         out.put(&models::request(number));
+    }
+
+    fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
+        out.put(&models::commands_request(number));
     }
 
     fn withdrawn(&mut self, out: &mut Out<'_>) {

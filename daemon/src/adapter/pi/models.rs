@@ -1,27 +1,53 @@
-//! The models that pi has keys for, as it lists them.
+//! The models that pi has keys for, and its slash commands, as it lists them.
 //!
 //! Owns what its list means. Which levels a model has pi doesn't say: that is its own rule, of both
 //! dialects.
 
 use std::collections::BTreeMap;
 
-use agentd_core::worker::{Failure, ModelList};
+use agentd_core::worker::{CommandList, Failure, ModelList};
 use agentd_protocol::Code;
 use agentd_protocol::models::ModelRow;
 use serde_json::{Value, json};
 
 use super::{LEVELS, Pi};
-use crate::adapter::MOST_MODELS;
 use crate::adapter::object::Object;
+use crate::adapter::{MOST_MODELS, commands};
 
 /// Which question it is stands in its id: nothing is remembered of one that pi never answers.
 const ASKED: &str = "models-";
+/// The same for slash commands.
+const ASKED_COMMANDS: &str = "commands-";
 /// Levels that a model has only if its map names them.
 const MAPPED: &[&str] = &["xhigh", "max"];
 
 /// The question for them.
 pub(super) fn request(number: u64) -> Value {
     json!({"type": "get_available_models", "id": format!("{ASKED}{number}")})
+}
+
+/// The question for its slash commands.
+pub(super) fn commands_request(number: u64) -> Value {
+    json!({"type": "get_commands", "id": format!("{ASKED_COMMANDS}{number}")})
+}
+
+/// The number of the question for commands that has this id.
+pub(super) fn commands_asked(id: &str) -> Option<u64> {
+    id.strip_prefix(ASKED_COMMANDS)?.parse().ok()
+}
+
+/// The answer to `get_commands`: extensions', prompts and skills. Those of its terminal aren't among
+/// them, and do nothing here.
+pub(super) fn commands(record: &Object<'_>) -> Result<CommandList, Failure> {
+    let data = record.object("data").filter(|_| record.is_true("success"));
+    match data.filter(|data| data.raw("commands").is_some()) {
+        Some(data) => Ok(commands::listed(data.objects("commands"), |_| None)),
+        None => {
+            let error = record.string("error");
+            let error = error.unwrap_or_else(|| "pi lists no commands".to_owned());
+            Err(Failure::new(Code::AgentFailed, error))
+        }
+    }
 }
 
 /// The number of the question that has this id.
@@ -147,6 +173,32 @@ mod tests {
             let text = model.to_string();
             let levels = levels(&Object::parse(text.as_bytes()).unwrap());
             assert_eq!(levels.join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn commands_of_both_dialects_are_read() {
+        for dialect in DIALECTS {
+            let mut replay = Replay::ready();
+            replay.tell(&WorkerCommand::Commands { number: 7 });
+            let recorded = load(dialect, "25")
+                .into_iter()
+                .find(|record| !record.ours && record.value["command"] == "get_commands");
+            answers(&mut replay, recorded.unwrap().value);
+            let Some(WorkerEvent::Commands { number: 7, result }) = replay.events.pop() else {
+                panic!("no list");
+            };
+            let first = result.unwrap().rows.remove(0);
+            assert_eq!(first.name, "rpc-input");
+            assert!(first.description.unwrap().starts_with("Prompt for text"));
+            replay.tell(&WorkerCommand::Commands { number: 8 });
+            answers(
+                &mut replay,
+                json!({"type": "response", "success": false, "error": "no"}),
+            );
+            let refused = replay.events.pop();
+            let refused = matches!(refused, Some(WorkerEvent::Commands { number: 8, result: Err(why) }) if why.error == "no");
+            assert!(refused);
         }
     }
 

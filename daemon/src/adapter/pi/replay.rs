@@ -17,12 +17,13 @@ pub(super) type Replay = testing::Replay<Pi>;
 pub(super) const DIALECTS: [&str; 2] = ["pi-0.73.1", "pi-1.5.2"];
 
 /// Every request the adapter may ever write.
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "abort",
     "clear_queue",
     "compact",
     "extension_ui_response",
     "get_available_models",
+    "get_commands",
     "get_state",
     "new_session",
     "prompt",

@@ -200,6 +200,8 @@ fn usage_and_cost_are_summed_as_pi_does() {
         assert_eq!(outcome.api_calls.as_ref().unwrap().len(), 2);
         assert_eq!(json!(usage.input_tokens), stats["tokens"]["input"]);
         assert_eq!(json!(usage.output_tokens), stats["tokens"]["output"]);
+        let held = json!([outcome.context.tokens, outcome.context.window]);
+        assert_eq!(held, json!([stats["contextUsage"]["tokens"], 128_000]));
         let (found, expected) = (outcome.cost.usd.unwrap(), stats["cost"].as_f64().unwrap());
         assert!((found - expected).abs() < 1e-9, "{found} {expected}");
         assert_eq!(outcome.cost.status, CostStatus::Estimated);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_core::worker::{Failure, Json, Outcome, Prompt};
+use agentd_core::worker::{ContextUse, Failure, Json, Outcome, Prompt};
 use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::json;
@@ -67,6 +67,8 @@ pub(in crate::adapter) struct Turn {
     /// Output so far, by call.
     calls: BTreeMap<String, String>,
     usage: Option<Usage>,
+    /// What the last request that went well read and said.
+    context_tokens: Option<u64>,
     /// US dollars, and whether each part came from the provider itself.
     cost: Option<(f64, bool)>,
     api_calls: Vec<Json>,
@@ -90,6 +92,7 @@ impl Turn {
             streamed: false,
             calls: BTreeMap::new(),
             usage: None,
+            context_tokens: None,
             cost: None,
             api_calls: Vec::new(),
             provider: None,
@@ -109,6 +112,11 @@ impl Turn {
         let usage = message.object("usage");
         if let Some(usage) = &usage {
             self.count(usage);
+            // pi's own reckoning leaves out messages that broke off.
+            if stop != "error" && stop != "aborted" {
+                let used = tokens(usage);
+                self.context_tokens = Some(used.input_tokens.saturating_add(used.output_tokens));
+            }
         }
         if self.api_calls.len() < API_CALLS {
             self.api_calls
@@ -150,7 +158,7 @@ impl Turn {
     }
 
     /// How the turn ended, now that pi is idle.
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self, window: Option<u64>) -> Outcome {
         let aborted = self.state.is_cancelled();
         let (stop, error, text) = match &self.last {
             Some((stop, error, text)) => (stop.as_str(), error.as_str(), Some(text.clone())),
@@ -173,6 +181,7 @@ impl Turn {
             provider: self.provider.clone(),
             model: self.model.clone(),
             usage: self.usage,
+            context: ContextUse::known(self.context_tokens, window),
             cost: self.cost.map_or_else(Cost::default, cost),
             api_calls: self.last.is_some().then(|| self.api_calls.clone()),
             refusal,

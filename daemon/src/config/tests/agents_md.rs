@@ -156,6 +156,9 @@ fn told(row: Row<'_>) -> Vec<Vec<String>> {
         }),
         row("tools: start, output, end", &|it| yes(it.tells.tools)),
         row("usage", &|it| reported(it, it.tells.usage, "yes")),
+        row("context used, and its size", &|it| {
+            reported(it, it.tells.context, "yes")
+        }),
         row("cost", &|it| {
             let names: Vec<String> = it.tells.costs.iter().map(name).collect();
             let names = if names.is_empty() {
@@ -210,6 +213,9 @@ fn kinds() -> String {
         row("steer", &|it| said(it, it.steers)),
         row("compact", &|it| said(it, it.compacts)),
         row("lists its models", &|it| said(it, it.lists_models)),
+        row("lists its slash commands", &|it| {
+            said(it, it.lists_commands)
+        }),
         row("`session.fork`", &|it| said(it, it.forks)),
     ]);
     rows.extend(told(&row));

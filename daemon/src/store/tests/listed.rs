@@ -106,6 +106,45 @@ fn session_lists_read_no_job_that_has_ended() {
 }
 
 #[test]
+fn session_lists_say_how_full_contexts_are() {
+    let dir = TempDir::new().unwrap();
+    let mut store = bench(dir.path(), "a", Role::Daemon, dead);
+    let context = |db: &Connection| {
+        let row = list(db).remove(0);
+        (row.context_tokens, row.context_window)
+    };
+    let mut said = |head: &str, text: &str| {
+        let (job, ..) = store.accept(asks("main", "x", 1_000));
+        let line = format!(
+            r#"{{"type":"message_end",{head}"text":"{text}","tool_trace":[{{"context_tokens":7}}]}}"#
+        );
+        store.commit(vec![Write::Finish {
+            job,
+            end: End::Completed,
+            line: Body::stored(&line),
+            texts: Some(Vec::new()),
+        }]);
+    };
+    let db = db(&dir);
+    let full = r#""context_tokens":12,"context_window":900,"#;
+    said("", "a");
+    assert_eq!(context(&db), (None, None));
+    said(full, &"a".repeat(5000));
+    assert_eq!(context(&db), (Some(12), Some(900)));
+    // A turn that says nothing of it leaves it as it was said.
+    said("", "b");
+    assert_eq!(context(&db), (Some(12), Some(900)));
+    said(full, "c");
+    store.close();
+    // The columns that an earlier version left as they were are made anew.
+    db.execute_batch("UPDATE sessions SET listed_turns = NULL, context_tokens = 1")
+        .unwrap();
+    assert_eq!(context(&db), (Some(12), Some(900)));
+    listed::make_anew(&db, 1).unwrap();
+    assert_eq!(context(&db), (Some(12), Some(900)));
+}
+
+#[test]
 fn sessions_of_an_earlier_version_are_listed_alike() {
     let dir = TempDir::new().unwrap();
     let before = &migrations::MIGRATIONS[..7];

@@ -34,6 +34,8 @@ pub(crate) struct Attempt {
     pub(crate) status: Option<u16>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) usage: Option<Usage>,
+    /// How many tokens fit into a conversation with the model.
+    pub(crate) window: Option<u64>,
     pub(crate) cost: Option<Cost>,
 }
 
@@ -49,6 +51,7 @@ impl Attempt {
             status: None,
             retry_after: None,
             usage: None,
+            window: target.window(),
             cost: None,
         }
     }
@@ -144,6 +147,11 @@ impl Report {
         say("text", json!(self.text));
         // Who answered last, or was asked last.
         let answered = self.attempts.iter().rev().find(|one| one.class.is_none());
+        if let Some(attempt) = answered {
+            let tokens = attempt.usage.map(|usage| usage.input + usage.output);
+            say("context_tokens", json!(tokens));
+            say("context_window", json!(attempt.window));
+        }
         if let Some(attempt) = answered.or(self.attempts.last()) {
             say("provider", json!(attempt.provider));
             say("model", json!(attempt.model));

@@ -45,6 +45,9 @@ async fn text_is_told_piece_by_piece_and_kept() {
     assert_eq!(last["api_calls"].as_array().unwrap().len(), 1);
     assert_eq!(last["api_calls"][0]["class"], Value::Null);
     assert_eq!(last["usage"]["output_tokens"], 10);
+    let used = last["usage"]["input_tokens"].as_u64().unwrap() + 10;
+    assert_eq!(last["context_tokens"], used);
+    assert_eq!(last["context_window"], Value::Null);
     assert_eq!(play.history(), ["user hi", "said Hello you"]);
 }
 

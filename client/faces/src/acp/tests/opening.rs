@@ -7,8 +7,10 @@ use agentd_client::ClientError;
 use super::*;
 
 pub(super) fn row(turns: u64, state: &str) -> Value {
+    let said = (turns > 0).then_some([30, 900]);
     json!({"type": "session.list", "ok": true, "sessions": [{"session": SESSION, "agent": "pi", "cwd": "/w",
         "state": state, "title": "hi", "preview": "", "model": null, "turns": turns,
+        "context_tokens": said.map(|[tokens, _]| tokens), "context_window": said.map(|[_, window]| window),
         "created_at": "2026-11-26T00:00:00Z", "last_active_at": "2026-11-26T00:00:00Z"}]})
 }
 
@@ -200,6 +202,7 @@ fn acp_load_tells_all_before_it_answers() {
             "agent_message_chunk first".to_owned(),
             "user_message_chunk two".to_owned(),
             "tool_call j2.c1 in_progress ls".to_owned(),
+            "usage_update".to_owned(),
             format!("{id} "),
             "tool_call_update j2.c1 pending".to_owned(),
             "session/request_permission j2-q1".to_owned(),
@@ -286,7 +289,11 @@ fn acp_resume_tells_only_what_is_in_flight() {
     );
     assert_eq!(
         scene.told(),
-        ["user_message_chunk two".to_owned(), format!("{id} ")]
+        [
+            "user_message_chunk two".to_owned(),
+            "usage_update".to_owned(),
+            format!("{id} ")
+        ]
     );
     assert_eq!(
         scene.asked("subscribe").fields,
@@ -552,4 +559,35 @@ fn acp_end_of_input_leaves_accepted_turns_alone() {
     assert_eq!(stuck.face.deadline(), Some(stuck.now));
     stuck.face.timer(stuck.now, &mut stuck.out);
     assert!(stuck.face.is_done() && stuck.face.deadline().is_none());
+}
+
+#[test]
+fn acp_commands_are_told_when_they_change() {
+    let mut scene = Scene::open();
+    let told = |scene: &mut Scene, commands: Value| {
+        let ask = scene.commands.remove(0);
+        assert_eq!(ask.fields, json!({"session": SESSION}));
+        let line = json!({"type": "commands", "ok": true, "agent": "pi", "commands": commands});
+        scene.line(&ask, line);
+    };
+    told(&mut scene, json!([]));
+    assert!(scene.said.is_empty());
+    // Some agents tell them only in their first turn.
+    scene.prompt("hi");
+    let send = scene.asked("send");
+    scene.line(&send, accepted("j1", 1));
+    scene.line(&send, ended("j1", 2, "end_turn"));
+    scene.said.clear();
+    let plan = json!({"name": "plan", "description": "d", "hint": "what"});
+    told(&mut scene, json!([plan, {"name": "go"}]));
+    let shown = json!([{"name": "plan", "description": "d", "input": {"hint": "what"}},
+        {"name": "go", "description": ""}]);
+    let update = &scene.said[0]["params"]["update"];
+    assert_eq!(update["sessionUpdate"], "available_commands_update");
+    assert_eq!(update["availableCommands"], shown);
+    scene.prompt("again");
+    let send = scene.asked("send");
+    scene.line(&send, accepted("j2", 3));
+    scene.line(&send, ended("j2", 4, "end_turn"));
+    assert!(scene.commands.is_empty());
 }

@@ -109,7 +109,7 @@ fn acp_usage_is_told_as_the_protocol_counts() {
         panic!("{:?}", scene.said);
     };
     let cost = json!({"amount": 0.5, "currency": "USD"});
-    let used = json!({"sessionUpdate": "usage_update", "used": 42, "size": 1000, "cost": cost});
+    let used = json!({"sessionUpdate": "usage_update", "used": 42, "size": 900, "cost": cost});
     assert_eq!(update["params"]["update"], used);
     assert_eq!(answer["result"]["stopReason"], "max_tokens");
     assert_eq!(answer["result"]["usage"]["totalTokens"], 9);

@@ -20,6 +20,7 @@ fn cost_that_is_unknown_has_no_sum() {
         status: None,
         retry_after: None,
         usage: None,
+        window: None,
         cost: Some(cost),
     };
     let mut report = Report::new(Vec::new(), None);
