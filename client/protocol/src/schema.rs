@@ -234,7 +234,7 @@ fn addressed(schema: &mut Value, kind: &str) {
         "description": "Its number in the store, if it has one."});
     member(schema, "seq", &seq);
     if matches!(kind, "accepted" | "message_end" | "error") {
-        let replayed = json!({"type": "boolean", "description": "Was it told before?"});
+        let replayed = json!({"type": "boolean", "description": "Is it told again, to a request with the key of an earlier one?"});
         member(schema, "replayed", &replayed);
     }
 }

@@ -264,7 +264,7 @@ impl State {
         for job in collecting.order {
             match collecting.results.remove(&job).flatten() {
                 Some((line, seq)) => {
-                    let result = line.render(None, Some(seq), Telling::Replay);
+                    let result = line.render(None, Some(seq), Telling::First);
                     if result.len() > room {
                         // The next page: asked for again, it comes first.
                         pending.push(job);

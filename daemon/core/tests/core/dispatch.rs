@@ -41,6 +41,8 @@ fn dispatch_is_one_commit_of_parallel_turns() {
     world.request(conn, 2, r#"{"type":"collect","jobs":["j3","j1","j2"]}"#);
     let results = world.answer(conn, 2)["results"].as_array().unwrap();
     let order: Vec<_> = results.iter().map(|line| line["job"].clone()).collect();
+    // Nobody asked for them before with the same key.
+    assert!(results.iter().all(|line| line["replayed"] == false));
     assert_eq!(order, ["j3", "j1", "j2"], "in the order asked");
     world.request(conn, 3, r#"{"type":"collect","jobs":["j2","j1","j2"]}"#);
     let answer = world.answer(conn, 3);
