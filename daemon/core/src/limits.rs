@@ -66,8 +66,8 @@ pub const LINGERING_SESSIONS: usize = 32;
 /// Processes at most: an agent takes 100 to 300 MB.
 pub const MAX_WORKERS: usize = 16;
 
-/// Spawns so far apart in all, on and on: that protects the machine and the model's API from a crash
-/// loop …
+/// Spawns so far apart in all, on and on, but for processes that have ended a turn well: that protects
+/// the machine and the model's API from a crash loop …
 pub const SPAWN_EVERY: Duration = Duration::from_millis(100);
 
 /// … and so many at once after a time without: sessions that begin together wait for none, twice as

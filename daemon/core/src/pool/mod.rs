@@ -276,4 +276,9 @@ impl Pool {
         // Not before now: a quiet day saves up no more than a full bucket.
         self.spawns_until = self.spawns_until.max(now) + SPAWN_EVERY;
     }
+
+    /// A process has ended a turn well: no crash loop started it, so its spawn doesn't count.
+    pub(crate) fn spawn_proven(&mut self) {
+        self.spawns_until = self.spawns_until.saturating_sub(SPAWN_EVERY);
+    }
 }

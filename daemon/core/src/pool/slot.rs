@@ -81,6 +81,8 @@ pub(crate) struct Slot {
     pub(crate) spare: bool,
     /// Did a turn begin in this generation?
     pub(crate) served: bool,
+    /// Did one end well?
+    pub(crate) proven: bool,
     pub(crate) strays: u64,
     /// The turns that ended in it, over all its processes.
     pub(crate) tally: Tally,
@@ -362,6 +364,7 @@ impl Slot {
             makes_way: false,
             spare: false,
             served: false,
+            proven: false,
             strays: 0,
             tally: Tally::default(),
             unstored: 0,

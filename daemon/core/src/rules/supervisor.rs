@@ -57,7 +57,7 @@ impl State {
         slot.retiring = false;
         slot.restart_when_idle = false;
         slot.makes_way = false;
-        slot.served = false;
+        (slot.served, slot.proven) = (false, false);
         // The new process has its own pipe, which is read.
         (slot.unstored, slot.paused) = (0, false);
         let generation = slot.generation;

@@ -480,6 +480,9 @@ impl State {
             slot.turns.remove(&turn);
             if outcome.result.is_ok() {
                 slot.last_ok_ms = Some(wall_ms);
+                if !std::mem::replace(&mut slot.proven, true) {
+                    self.pool.spawn_proven();
+                }
             }
         }
         match (ending, outcome.result.clone()) {

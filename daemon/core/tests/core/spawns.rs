@@ -5,8 +5,9 @@ use std::time::Duration;
 use agentd_core::event::Fault;
 use agentd_core::ids::{ConnId, Generation, WorkerId};
 use agentd_core::limits::SPAWNS_AT_ONCE;
-use agentd_core::worker::{Exit, Outcome, WorkerEvent};
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_core::{Event, Served};
+use agentd_protocol::Code;
 use agentd_protocol::line::Stop;
 use agentd_protocol::serde_json::json;
 
@@ -287,16 +288,34 @@ fn spawns_for_many_new_sessions_wait_for_none() {
             r#","agent":"turn""#,
         );
     }
-    let all_that_may = |world: &mut World| {
+    // As many as are asked for, one after the other.
+    while let Some(process) = world.processes.keys().next().copied() {
+        world.end_turn(process);
+    }
+    assert_eq!(world.began.len(), SPAWNS_AT_ONCE + 3);
+}
+
+#[test]
+fn spawns_whose_turns_fail_keep_to_a_rate() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    for id in 1..=SPAWNS_AT_ONCE as u64 + 4 {
+        let session = format!("s{id}");
+        send(&mut world, conn, id, &session, r#","agent":"turn""#);
+    }
+    let fail = |world: &mut World| {
         while let Some(process) = world.processes.keys().next().copied() {
-            world.end_turn(process);
+            let turn = world.processes[&process].turns[0];
+            let failure = Failure::new(Code::AgentFailed, "no luck");
+            let outcome = Box::new(Outcome::failed(failure));
+            world.worker(process, WorkerEvent::Ended { turn, outcome });
+            world.exit(process, Exit::Code(1));
         }
         world.began.len()
     };
-    assert_eq!(all_that_may(&mut world), SPAWNS_AT_ONCE);
-    // What goes on and on is limited by the rate.
+    assert_eq!(fail(&mut world), SPAWNS_AT_ONCE);
     for more in 1..=3 {
         world.pass(Duration::from_millis(100));
-        assert_eq!(all_that_may(&mut world), SPAWNS_AT_ONCE + more);
+        assert_eq!(fail(&mut world), SPAWNS_AT_ONCE + more);
     }
 }
