@@ -51,6 +51,26 @@ fn exec_gives_standard_input_and_takes_the_output() {
     }
 }
 
+/// The daemon dies when the program is there, and before it has said another word to it.
+#[test]
+fn exec_is_never_run_on_a_cut_prompt() {
+    for length in [10, 300_000] {
+        let place = Place::new(
+            "[agents.run]\nkind = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", \"wc -c > ~/read\"]\n",
+        );
+        let daemon = place.start_with(&[("AGENTD_FAILPOINT", "spawned:1")]);
+        let mut client = daemon.connect();
+        client.send(&json!({"agent": "run", "prompt": "x".repeat(length)}).to_string());
+        let (place, left) = daemon.left();
+        assert!(!left.success(), "{left:?}");
+        let read = wait_for("the program has read", || {
+            let text = std::fs::read_to_string(place.path("home/read")).ok()?;
+            text.trim().parse::<usize>().ok()
+        });
+        assert_eq!(read, length);
+    }
+}
+
 #[test]
 fn exec_prompt_is_one_argument_and_no_shell() {
     let daemon = running(&["/bin/echo", "-n", "{prompt}", "end"]);

@@ -214,7 +214,7 @@ pub struct Launch {
     pub argv: Vec<String>,
     /// Variables of the adapter's own, besides the agent's.
     pub env: Vec<(String, String)>,
-    /// Written to standard input, which is then closed; `None` keeps it open for commands.
+    /// All that is to be read at standard input; `None` keeps it open for commands.
     pub stdin: Option<Vec<u8>>,
 }
 

@@ -7,6 +7,7 @@ mod environment;
 mod family;
 mod fetch;
 mod logins;
+mod one_text;
 mod probe;
 mod pump;
 mod reap;

@@ -80,7 +80,6 @@ pub(super) async fn live(
         generation,
         pid: leader.pid(),
     });
-    voice.feed(&std::mem::take(&mut pipes.first));
     let mut fetch = Fetch::new(attach);
     for command in early {
         obey(Some(command), &mut voice, &mut fetch, &mut pipes, &leader);
@@ -122,7 +121,11 @@ async fn begin(
     let Some(pid) = child.id() else {
         return Err(SpawnFailure::permanent("the process was gone at once"));
     };
-    let pipes = Pipes::of(&mut child, plan.launch.stdin.take());
+    let input = match plan.launch.stdin {
+        Some(_) => InputUse::OneText,
+        None => InputUse::Commands,
+    };
+    let pipes = Pipes::of(&mut child, input);
     Ok((Leader::new(child, pid, plan.mark, group), pipes))
 }
 
@@ -138,7 +141,6 @@ struct Pipes {
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     input: InputUse,
-    first: Vec<u8>,
     /// Closes standard input when everything was written.
     closing: bool,
     /// Since when bytes wait and none was taken.
@@ -153,18 +155,13 @@ struct Pipes {
 }
 
 impl Pipes {
-    fn of(child: &mut Child, first: Option<Vec<u8>>) -> Self {
+    fn of(child: &mut Child, input: InputUse) -> Self {
         Self {
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
-            input: if first.is_some() {
-                InputUse::OneText
-            } else {
-                InputUse::Commands
-            },
-            closing: first.is_some(),
-            first: first.unwrap_or_default(),
+            input,
+            closing: false,
             waits: None,
             trouble: None,
             told: false,

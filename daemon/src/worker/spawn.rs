@@ -18,6 +18,7 @@ use nix::libc;
 use tokio::process::Child;
 
 use super::environment::Environment;
+use super::one_text;
 use super::reap::{self, SpawnTag};
 use crate::adapter::Launch;
 use crate::platform::apart::{self, Apart, Keeps, NotEntered, Program, SpawnStep};
@@ -214,7 +215,10 @@ async fn attempt(
         Ok(program) => program,
         Err(error) => return Err((here(error), group)),
     };
-    let command = command(plan, group.as_ref());
+    let command = match command(plan, group.as_ref()) {
+        Ok(command) => command,
+        Err(error) => return Err((here(error), group)),
+    };
     let note = Arc::clone(note);
     // Beside the owner: making a process copies our memory, and the child has to get a core.
     let made = tokio::task::spawn_blocking(move || {
@@ -273,11 +277,15 @@ const fn within(step: SpawnStep) -> Duration {
     }
 }
 
-fn command(plan: &Plan, group: Option<&Group>) -> std::process::Command {
+fn command(plan: &Plan, group: Option<&Group>) -> io::Result<std::process::Command> {
+    let input = match &plan.launch.stdin {
+        Some(text) => one_text::holding(text)?,
+        None => Stdio::piped(),
+    };
     // What it becomes, and where, is said to the child itself.
     let mut command = apart::no_program();
     command
-        .stdin(Stdio::piped())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // A group of its own, so that one signal reaches all that it starts.
@@ -289,7 +297,7 @@ fn command(plan: &Plan, group: Option<&Group>) -> std::process::Command {
     if let Some(group) = group {
         enter(&mut command, group);
     }
-    command
+    Ok(command)
 }
 
 /// Puts the limit of open files back in the child.

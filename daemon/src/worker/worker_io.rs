@@ -86,11 +86,6 @@ impl WorkerIo {
         self.answers.min(self.to_write().len())
     }
 
-    /// Bytes that the process gets as they are.
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
-        self.write.extend_from_slice(bytes);
-    }
-
     /// Standard input is closed: nothing more can be told.
     pub(super) fn mute_input(&mut self) {
         self.input_gone = true;

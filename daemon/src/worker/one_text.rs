@@ -1,0 +1,44 @@
+//! The standard input of a program that is given one text.
+//!
+//! Owns that the whole text and its end are there before the program is: written while the program
+//! reads, it would be cut by a daemon that is killed meanwhile, and half a prompt, or none, be run as
+//! if it were the whole. Must not know what the text says.
+
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::process::Stdio;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+/// A pipe with the text in it, or a file of no name for one that is too long for a pipe.
+///
+/// # Errors
+/// If the system has no room for either.
+pub(super) fn holding(text: &[u8]) -> io::Result<Stdio> {
+    let (reader, mut writer) = io::pipe()?;
+    // Nobody reads yet: one that doesn't take it all never will.
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    match writer.write(text) {
+        Ok(taken) if taken == text.len() => return Ok(reader.into()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(error),
+    }
+    let mut file = unnamed()?;
+    file.write_all(text)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+#[cfg(target_os = "linux")]
+fn unnamed() -> io::Result<File> {
+    let file = rustix::fs::memfd_create("prompt", rustix::fs::MemfdFlags::CLOEXEC)?;
+    Ok(file.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed() -> io::Result<File> {
+    let (file, path) = nix::unistd::mkstemp(&std::env::temp_dir().join("agentd-XXXXXX"))?;
+    std::fs::remove_file(path)?;
+    Ok(file.into())
+}
