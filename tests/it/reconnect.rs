@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::screen::{at_terminal, ended};
-use crate::support::{AGENTCTL, Daemon, Finished, Place, Reaped, chaos_worker, finish, wait_for};
+use crate::support::{
+    AGENTCTL, Daemon, Finished, Place, Reaped, chaos_worker, finish, repeats, wait_for,
+};
 
 fn config(place: &Place) -> String {
     format!(
@@ -126,13 +128,9 @@ fn held(sends: usize, restarts: usize) {
     assert_eq!(runs(&place), sends, "each ran once");
 }
 
-/// How many are sent: `AGENTD_TEST_SENDS`, or this. A restart comes after each 25.
-const SENDS: usize = 300;
-
 #[test]
 fn reconnect_no_send_is_lost_over_planned_restarts() {
-    let sends = std::env::var("AGENTD_TEST_SENDS").ok();
-    let sends = sends.map_or(SENDS, |sends| sends.parse().unwrap());
+    let sends = repeats("AGENTD_TEST_SENDS", 300);
     held(sends, sends / 25);
 }
 

@@ -52,6 +52,12 @@ pub fn needs(program: &str) -> Option<PathBuf> {
     found
 }
 
+/// How often a test repeats what it tries: as the variable says, as every night, or `on_push` times.
+pub fn repeats(variable: &str, on_push: usize) -> usize {
+    let told = std::env::var(variable).ok();
+    told.map_or(on_push, |count| count.parse().expect("a number"))
+}
+
 /// Says loudly, once per test, that it is skipped, or fails where nothing may be missing.
 pub fn skipped(needs: &str) {
     skips::say(needs);

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{DEADLINE, Daemon, Place, kill, needs, wait_for};
+use crate::support::{DEADLINE, Daemon, Place, kill, needs, repeats, wait_for};
 
 /// What came in.
 #[derive(Clone, Debug)]
@@ -444,13 +444,9 @@ fn webhook_unnoted_answer_means_one_more_delivery() {
     hook.quiet();
 }
 
-/// How often the daemon is killed between an end and its delivery: `AGENTD_TEST_KILLS`, or this.
-const KILLS: usize = 20;
-
 #[test]
 fn every_end_is_told_through_kills_and_signed() {
-    let kills = std::env::var("AGENTD_TEST_KILLS").ok();
-    let kills = kills.map_or(KILLS, |text| text.parse().expect("a number"));
+    let kills = repeats("AGENTD_TEST_KILLS", 20);
     let hook = Hook::new();
     let mut daemon = Daemon::start();
     let secret = add(&daemon.place, &hook.url());

@@ -19,7 +19,9 @@ macro_rules! suite {
             #[test]
             fn $scenario() {
                 for driven in installed() {
-                    crate::agents::$scenario(&driven);
+                    if crate::agents::is_due(&driven, stringify!($scenario)) {
+                        crate::agents::$scenario(&driven);
+                    }
                 }
             }
         )+
@@ -70,14 +72,29 @@ pub struct Driven {
     pub can: Can,
 }
 
+/// What the list of agents says behind a name.
+fn listed(name: &str) -> Option<Vec<&'static str>> {
+    let list = include_str!("../../../.ci/agents");
+    let mut lines = list.lines().map(|line| line.split_whitespace());
+    let mut line = lines.find(|line| line.clone().next() == Some(name))?;
+    line.next();
+    Some(line.collect())
+}
+
 /// Is it to run on every push? The heavy ones are tested where they are installed.
 fn is_wanted(name: &str) -> bool {
-    let list = include_str!("../../../.ci/agents");
-    let wanted = |line: &str| {
-        let mut words = line.split_whitespace();
-        (words.next(), words.next()) == (Some(name), Some("push"))
-    };
-    list.lines().any(wanted)
+    listed(name).is_some_and(|words| words.first() == Some(&"push"))
+}
+
+/// Does this scenario run for it on every push? All of them do with `AGENTD_TEST_AGENTS=all`, as every
+/// night.
+fn is_due(driven: &Driven, scenario: &str) -> bool {
+    // DIR/gemini/bin/gemini
+    let name = driven.program.iter().rev().nth(2);
+    let words = name.and_then(|name| listed(name.to_str()?));
+    let scenarios = words.as_ref().and_then(|words| words.get(1..));
+    std::env::var_os("AGENTD_TEST_AGENTS").is_some_and(|which| which == "all")
+        || scenarios.is_none_or(|named| named.is_empty() || named.contains(&scenario))
 }
 
 /// The directory of a place where tools may write: the place itself holds the daemon's own files.

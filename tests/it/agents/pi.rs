@@ -56,13 +56,11 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
     std::fs::write(dir.join("settings.json"), settings.to_string()).unwrap();
     let program = &driven.program;
     // The newer one's bundle lacks what it loads extensions with; the older one has it installed.
-    let modules = program
-        .ancestors()
-        .nth(3)
-        .unwrap()
-        .join("pi-0.73.1/node_modules");
+    let installed = program.ancestors().nth(3).unwrap();
+    let modules = installed.join("pi-0.73.1/node_modules");
+    let cache = installed.join("cache");
     format!(
-        "[agents.it]\nkind = \"pi\"\ncommand = [{program:?}, \"--mode\", \"rpc\"]\nprovider = \"mock\"\nmodel = \"mock-1\"\nenv = {{ PI_CODING_AGENT_DIR = {dir:?}, PI_OFFLINE = \"1\", NODE_PATH = {modules:?} }}\n"
+        "[agents.it]\nkind = \"pi\"\ncommand = [{program:?}, \"--mode\", \"rpc\"]\nprovider = \"mock\"\nmodel = \"mock-1\"\nenv = {{ PI_CODING_AGENT_DIR = {dir:?}, PI_OFFLINE = \"1\", NODE_PATH = {modules:?}, NODE_COMPILE_CACHE = {cache:?} }}\n"
     )
 }
 
