@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use agentd_base::hinted;
 use agentd_base::settings::MEND_IT;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
@@ -143,7 +144,7 @@ pub fn main() -> ExitCode {
             // Every error names its source itself.
             let mut error = failure.error.to_string();
             if to_people {
-                error = error.replace("; hint: ", "\nhint: ");
+                error = hinted::in_lines(&error);
             }
             let _closed = writeln!(std::io::stderr(), "error: {error}");
             // What a start at once would meet again.
@@ -391,9 +392,9 @@ fn without_config(paths: &Paths) -> Config {
 /// Why the configuration can't be used, and what to do about it.
 fn mended(why: impl std::fmt::Display) -> String {
     let why = why.to_string();
-    match why.contains("; hint: ") {
-        true => why,
-        false => format!("{why}; hint: {MEND_IT}"),
+    match hinted::split(&why) {
+        (_, Some(_)) => why,
+        (_, None) => format!("{why}; hint: {MEND_IT}"),
     }
 }
 

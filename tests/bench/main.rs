@@ -133,6 +133,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     ),
     (
         &[
+            "status-dispatch",
             "status-lists",
             "status-backup",
             "status-starting",

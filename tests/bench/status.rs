@@ -20,6 +20,8 @@ const JOBS: u64 = 100_000;
 /// Turns that wait, and how many one request brings.
 const QUEUED: usize = 10_000;
 const AT_ONCE: usize = 250;
+/// Turns that are dispatched without waiting for any answer.
+const DISPATCHED: usize = 3_000;
 /// Processes that start at the same time: as many as there may be.
 const STARTING: usize = 16;
 /// Until a daemon begins to forget.
@@ -44,6 +46,7 @@ pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
         lists::stored(&place, JOBS);
         let daemon = place.daemon();
         found.alone.push(asked(&place.socket(), |_| ()));
+        found.dispatch.push(beside_a_dispatch(&place.socket()));
         found.lists.push(beside_lists(&place.socket()));
         found.backup.push(beside_backups(&place));
         found.starting.push(beside_starts(&place.socket()));
@@ -59,6 +62,8 @@ const CONFIG: &str = "default_agent = \"timmy\"\n[agents.timmy]\nprovider = \"ec
 #[derive(Default)]
 struct Found {
     alone: Vec<f64>,
+    /// Of as many alone, and beside it.
+    dispatch: Vec<[f64; 2]>,
     lists: Vec<f64>,
     backup: Vec<f64>,
     starting: Vec<f64>,
@@ -77,7 +82,16 @@ impl Found {
             limit: Limit::Alone(10.0),
             aside: format!("p99 of `status` {aside}; control: alone"),
         };
+        let longest = |of: usize| self.dispatch.iter().map(|both| both[of]).collect();
         vec![
+            Figure {
+                name: "status-dispatch",
+                unit: "ms",
+                control: longest(0),
+                ours: longest(1),
+                limit: Limit::Ratio(25.0),
+                aside: format!("the longest `status` while {DISPATCHED} turns come and run"),
+            },
             figure("status-lists", self.lists, "beside 8 that list".to_owned()),
             figure("status-backup", self.backup, "beside backups".to_owned()),
             figure(
@@ -115,6 +129,36 @@ fn asked(socket: &Path, beside: impl FnOnce(&AtomicBool) + Send) -> f64 {
         work.join().unwrap();
         p99(times)
     })
+}
+
+/// The longest `status` of those that are asked while that is so, and how many they were.
+fn longest(socket: &Path, goes_on: impl Fn(usize) -> bool) -> (f64, usize) {
+    let mut client = hello(socket);
+    let (mut longest, mut asked) = (0.0, 0);
+    while goes_on(asked) {
+        std::thread::sleep(EVERY);
+        longest = f64::max(longest, ask(&mut client, STATUS));
+        asked += 1;
+    }
+    (longest, asked)
+}
+
+fn beside_a_dispatch(socket: &Path) -> [f64; 2] {
+    let (beside, asked) = std::thread::scope(|scope| {
+        let work = scope.spawn(|| {
+            let mut client = hello(socket);
+            for _ in 0..DISPATCHED / AT_ONCE {
+                client.send(&sends("timmy", AT_ONCE));
+            }
+            for _ in 0..DISPATCHED / AT_ONCE {
+                assert!(client.next().contains(r#""ok":true"#));
+            }
+            idle(&mut client);
+        });
+        longest(socket, |_| !work.is_finished())
+    });
+    let (alone, _) = longest(socket, |so_many| so_many < asked);
+    [alone, beside]
 }
 
 fn beside_lists(socket: &Path) -> f64 {

@@ -1,5 +1,5 @@
 //! What every program of agentd does alike, below the protocol: files that are replaced whole or not
-//! at all, and that nobody else may have written; times as people write them; no core, no secret; pages
+//! at all, and that nobody else may have written; times as people write them, and hints; no core, no secret; pages
 //! that an idle program can do without.
 //!
 //! Owns what is the same everywhere. Must not know lines, sockets or tasks, nor any clock but those
@@ -10,6 +10,7 @@ pub mod clock;
 pub mod configuration;
 pub mod duration;
 pub mod env_file;
+pub mod hinted;
 pub mod program;
 pub mod remote;
 pub mod replace;

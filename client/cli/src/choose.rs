@@ -16,6 +16,7 @@ use super::exit::Exit;
 use super::stop_signal::StopSignals;
 use super::turn::TurnOutcome;
 use super::{ask, config, output, terminal};
+use agentd_client::client::{Client, START_IT};
 use agentd_client::fallback::Fallback;
 use agentd_client::ssh::Target;
 use agentd_client::wire::Nothing;
@@ -30,9 +31,14 @@ fn is_open(error: &ErrorLine) -> bool {
 
 /// The agents among which a turn could not choose.
 pub(super) fn of(outcome: &TurnOutcome) -> Option<&[String]> {
+    let open = error_of(outcome).filter(|error| is_open(error));
+    open.map(|error| &*error.choices)
+}
+
+fn error_of(outcome: &TurnOutcome) -> Option<&ErrorLine> {
     match outcome {
         TurnOutcome::Final(received, _) => match &received.line {
-            Some(Line::Error(error)) if is_open(error) => Some(&error.choices),
+            Some(Line::Error(error)) => Some(error),
             _ => None,
         },
         TurnOutcome::Left(_)
@@ -87,15 +93,8 @@ async fn line_of(
 type Choice = (String, String);
 
 async fn rows(choices: &[String], socket: Option<&Path>) -> Vec<Choice> {
-    let asking = ask::ask(socket, RequestKind::Agents, &Nothing {}, Fallback::Allowed);
-    let mut known = match asking.await {
-        Ok((client, received)) => {
-            client.close().await;
-            match received.line {
-                Some(Line::Agents { agents, .. }) => agents,
-                _ => Vec::new(),
-            }
-        }
+    let mut known = match ask::connected(socket, Fallback::Allowed, START_IT).await {
+        Ok(client) => agents(client).await,
         // It was told; names are enough to choose.
         Err(_) => Vec::new(),
     };
@@ -112,6 +111,16 @@ async fn rows(choices: &[String], socket: Option<&Path>) -> Vec<Choice> {
         }
     }
     rows
+}
+
+/// What is known of all agents; of none, if that can't be said.
+async fn agents(mut client: Client) -> Vec<AgentRow> {
+    let answer = client.answer(RequestKind::Agents, &Nothing {}).await;
+    client.close().await;
+    match answer.ok().and_then(|received| received.line) {
+        Some(Line::Agents { agents, .. }) => agents,
+        _ => Vec::new(),
+    }
 }
 
 fn facts(row: &AgentRow) -> String {
@@ -160,10 +169,7 @@ fn keep(name: &str) {
 
 /// Who named no agent, and met one without a key or a login, hears which others are there.
 pub(super) async fn tell_others(outcome: &TurnOutcome, socket: Option<&Path>) {
-    let TurnOutcome::Final(received, _) = outcome else {
-        return;
-    };
-    let Some(Line::Error(error)) = &received.line else {
+    let Some(error) = error_of(outcome) else {
         return;
     };
     let asked = error.turn.as_ref().and_then(|turn| turn.agent.as_deref());
@@ -180,13 +186,8 @@ pub(super) async fn tell_others(outcome: &TurnOutcome, socket: Option<&Path>) {
 }
 
 async fn others(asked: Option<&str>, socket: Option<&Path>) -> Option<Vec<String>> {
-    let mut client = ask::connect(socket).await.ok()?;
-    let answer = client.answer(RequestKind::Agents, &Nothing {}).await;
-    client.close().await;
-    let Some(Line::Agents { agents, .. }) = answer.ok()?.line else {
-        return None;
-    };
-    let others = agents.into_iter().filter(|row| {
+    let known = agents(ask::connect(socket).await.ok()?).await;
+    let others = known.into_iter().filter(|row| {
         row.usable && row.logged_in != Some(false) && asked != Some(row.name.as_str())
     });
     let others: Vec<String> = others.map(|row| row.name).collect();

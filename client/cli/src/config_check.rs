@@ -5,6 +5,7 @@
 
 use std::process::{Command, Stdio};
 
+use agentd_base::hinted;
 use agentd_base::settings::MEND_IT;
 use agentd_protocol::line::StatusAnswer;
 use agentd_protocol::request::Status;
@@ -26,14 +27,10 @@ pub(super) struct Unusable {
 impl Unusable {
     /// Of what the daemon's program says: a sentence, and often what to do.
     fn of(why: &str) -> Self {
-        let hinted = why.split_once("; hint: ");
-        let (why, hint) = match hinted.or_else(|| why.split_once("\nhint: ")) {
-            Some((why, hint)) => (why, hint),
-            None => (why, MEND_IT),
-        };
+        let (why, hint) = hinted::split(why);
         Self {
             why: why.to_owned(),
-            hint: hint.to_owned(),
+            hint: hint.unwrap_or(MEND_IT).to_owned(),
         }
     }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use agentd_base::hinted;
 use agentd_base::settings::MEND_IT;
 use agentd_protocol::request::DaemonStop;
 use agentd_protocol::{Line, RequestKind};
@@ -125,7 +126,7 @@ fn tell_warnings() {
     let said = state.and_then(|state| std::fs::read_to_string(state.join(STDERR)).ok());
     for line in said.iter().flat_map(|said| said.lines()) {
         if let Some(warning) = line.strip_prefix("warning: ") {
-            let lines = output::safe(warning).replace("; hint: ", "\nhint: ");
+            let lines = hinted::in_lines(&output::safe(warning));
             output::err(&format!("warning: {lines}\n"));
         }
     }
@@ -324,21 +325,21 @@ async fn left(code: Option<i32>, said: &Path, socket: Option<&Path>) -> Result<U
         },
         str::to_owned,
     );
-    let (why, hint) = match why.split_once("; hint: ") {
-        Some((why, hint)) => (why.to_owned(), hint.to_owned()),
-        None => {
+    let (why, hint) = match hinted::split(&why) {
+        (why, Some(hint)) => (why, hint),
+        (why, None) => {
             let file = first_use::file();
             let is_of_config = file.is_some_and(|file| why.starts_with(&*file.to_string_lossy()));
             let hint = match is_of_config {
                 true => MEND_IT,
                 false => "`agentctl logs` and `agentctl doctor` say more",
             };
-            (why, hint.to_owned())
+            (why, hint)
         }
     };
     Err(NotStarted {
         error: format!("agentd did not start: {why}"),
-        hint: Some(hint),
+        hint: Some(hint.to_owned()),
         exit: match code {
             Some(78) => Exit::Configuration,
             Some(3 | 74) => Exit::Refused,

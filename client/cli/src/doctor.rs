@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use agentd_base::hinted;
 use agentd_protocol::doctor::{Finding, Report, Verdict};
 use serde_json::json;
 use tokio::process::Command;
@@ -138,11 +139,9 @@ async fn inside(args: DoctorArgs, seen: &HostState<'_>) -> Vec<Finding> {
             Ok(report) => report.findings,
             Err(_) if !printed.status.success() && !printed.stderr.is_empty() => {
                 let said = String::from_utf8_lossy(&printed.stderr);
-                let said = said.trim().trim_start_matches("error: ").to_owned();
-                let (found, remedy) = match said.split_once("; hint: ") {
-                    Some((found, hint)) => (found.to_owned(), hint.to_owned()),
-                    None => (said, format!("`{shown} doctor` says it, too")),
-                };
+                let (found, remedy) = hinted::split(said.trim().trim_start_matches("error: "));
+                let remedy = remedy.map(str::to_owned);
+                let remedy = remedy.unwrap_or_else(|| format!("`{shown} doctor` says it, too"));
                 vec![Finding::problem("program", found, remedy)]
             }
             Err(error) => broken(format!(

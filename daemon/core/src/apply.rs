@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use agentd_protocol::request::Decoded;
+use agentd_protocol::request_table::RequestEffect;
+
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::Now;
@@ -177,8 +180,16 @@ impl State {
     }
 }
 
-/// Can a turn start because of this event? What a turn says on its way starts no other.
-const fn may_start(event: &Event) -> bool {
+/// Can a turn start because of this event? What a turn says on its way starts no other, and neither
+/// does what only reads.
+fn may_start(event: &Event) -> bool {
+    let reads = |decoded: &Decoded| {
+        let rules = decoded.request.kind().rules();
+        rules.effect == RequestEffect::Reads
+    };
+    if let Event::Requested { request, .. } = event {
+        return !request.as_ref().is_ok_and(reads);
+    }
     !matches!(
         event,
         Event::CaughtUp { .. }

@@ -16,6 +16,7 @@ mod tests;
 
 use std::future::poll_fn;
 use std::io;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -56,6 +57,9 @@ const LINE_WITHIN: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_millis(50);
 /// A peer that doesn't read gets this long for the last lines when nothing else keeps it.
 const LAST_LINES_WITHIN: Duration = Duration::from_secs(1);
+/// So much is posted before all others have their turn, in requests and the turns that they bring:
+/// what one connection asked at once would else be dealt with before anything that others ask.
+const TOGETHER: usize = 64;
 /// Unanswered requests before reading stops. Sends can't get here: the core refuses them long
 /// before.
 const UNANSWERED: usize = 1024;
@@ -214,7 +218,9 @@ impl Peer {
         W: AsyncWrite + Unpin,
     {
         loop {
-            self.digest(inbox);
+            if self.digest(inbox).is_break() {
+                tokio::task::yield_now().await;
+            }
             let due = match self.due() {
                 Due::Now => {
                     // What has arrived by now is served; only then is it over.
@@ -278,16 +284,22 @@ impl Peer {
         }
     }
 
-    /// Posts and answers as much as there is room for, without waiting.
-    fn digest(&mut self, inbox: &mpsc::Sender<Event>) {
+    /// Posts and answers as much as there is room for, without waiting; breaks off when it is the turn
+    /// of others.
+    fn digest(&mut self, inbox: &mpsc::Sender<Event>) -> ControlFlow<()> {
+        let mut posted = 0;
         loop {
             let (caught_up, last) = (self.output.caught_up(), self.has_asked_last());
             if !caught_up && !last && !self.may_serve() {
-                return;
+                return ControlFlow::Continue(());
+            }
+            if posted >= TOGETHER {
+                return ControlFlow::Break(());
             }
             let Ok(permit) = inbox.try_reserve() else {
-                return;
+                return ControlFlow::Continue(());
             };
+            posted += 1;
             if caught_up {
                 self.output.told_caught_up();
                 permit.send(Event::CaughtUp { conn: self.conn });
@@ -299,6 +311,12 @@ impl Peer {
                 continue;
             }
             let event = self.next_event();
+            if let Some(Event::Requested {
+                request: Ok(asked), ..
+            }) = &event
+            {
+                posted += asked.request.turns().len();
+            }
             if let Some(event) = event.and_then(|event| (self.later)(event)) {
                 permit.send(event);
             }

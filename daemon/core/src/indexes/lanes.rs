@@ -5,7 +5,7 @@
 //! however many wait behind them. Must not know why a turn waits.
 
 use std::collections::BTreeMap;
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{self, Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::ids::{SessionId, TurnId, WorkerId};
@@ -93,9 +93,18 @@ impl Lanes {
 
     /// The oldest of a lane that is younger than this one.
     pub(crate) fn next_in(&self, lane: &Lane, after: Option<TurnId>) -> Option<Next> {
-        let after = after.map_or(Unbounded, Excluded);
-        let mut turns = self.lanes.get(lane)?.range((after, Unbounded));
-        turns.next().map(|(turn, session)| Next {
+        self.in_lane(lane, after.map_or(Unbounded, Excluded)).next()
+    }
+
+    /// All of a lane that are younger than this one, oldest first.
+    pub(crate) fn behind(&self, lane: &Lane, turn: TurnId) -> impl Iterator<Item = Next> {
+        self.in_lane(lane, Excluded(turn))
+    }
+
+    fn in_lane(&self, lane: &Lane, from: Bound<TurnId>) -> impl Iterator<Item = Next> {
+        let turns = self.lanes.get(lane).into_iter();
+        let turns = turns.flat_map(move |turns| turns.range((from, Unbounded)));
+        turns.map(|(turn, session)| Next {
             turn: *turn,
             session: *session,
         })

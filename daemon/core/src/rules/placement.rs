@@ -134,9 +134,13 @@ impl State {
         let leased = session.leased;
         if let Some(worker) = session.slot {
             let ready = |other| self.pool.get(&other).is_some_and(Slot::is_ready);
-            if session.coming && self.shareable(&agent, &fit, own, pass).is_some_and(ready) {
-                self.go_elsewhere(worker, session_id);
-                return Placement::Changed;
+            if session.coming {
+                let other = self.shareable(&agent, &fit, own, pass);
+                if other.is_some_and(ready) {
+                    self.go_elsewhere(worker, session_id);
+                    return Placement::Changed;
+                }
+                pass.only_comes = other.is_none();
             }
             return self.place_bound(worker, session_id, &fit);
         }

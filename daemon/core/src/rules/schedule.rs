@@ -51,6 +51,10 @@ pub(crate) struct Pass {
     promised: BTreeMap<WorkerId, u32>,
     /// These turns wait for nothing but the readiness of their process.
     soon: BTreeSet<TurnId>,
+    /// The turn that was looked at waits for a process that comes up, and no other could take it.
+    pub(crate) only_comes: bool,
+    /// For which processes turns of a lane wait so.
+    coming: BTreeMap<Lane, BTreeSet<WorkerId>>,
 }
 
 impl Pass {
@@ -122,7 +126,8 @@ impl State {
                     pass.open.entry(lane).or_default();
                 }
                 Look::Waits => {
-                    pass.open.insert(lane, Some(next.turn));
+                    let last = self.pass_over(&lane, next, &mut pass);
+                    pass.open.insert(lane, Some(last));
                 }
                 Look::Stands => pass.close(lane),
                 Look::Changed => {
@@ -195,20 +200,16 @@ impl State {
     /// Starts a turn if it can.
     fn look(&mut self, next: Next, pass: &mut Pass) -> Look {
         let Next { turn, session } = next;
-        let late = |job: &Job| job.expires <= self.now.boot_ms;
-        let is_over = |job: &Job| {
-            job.clock
-                .is_some_and(|since| since + allowed(job) <= self.now.mono)
-        };
+        pass.only_comes = false;
         let Some(job) = found!(self.jobs.get(turn)) else {
             return Look::Stands;
         };
         // Its timer may come after the event that would start it.
-        if late(job) {
+        if self.is_late(job) {
             self.expire(turn);
             return Look::Changed;
         }
-        if is_over(job) {
+        if self.is_over(job) {
             // It rang while its mark was on its way to a process that is gone.
             self.never_ready(turn);
             return Look::Changed;
@@ -236,6 +237,47 @@ impl State {
             }
             Placement::Soon(_) | Placement::Wait => Look::Stands,
         }
+    }
+
+    fn is_late(&self, job: &Job) -> bool {
+        job.expires <= self.now.boot_ms
+    }
+
+    fn is_over(&self, job: &Job) -> bool {
+        let ends = job.clock.map(|since| since + allowed(job));
+        ends.is_some_and(|ends| ends <= self.now.mono)
+    }
+
+    /// The last one behind a turn for which nothing is to be done either, as it waits for the same
+    /// process, or for one that was looked at: a thousand may, and that at each event.
+    fn pass_over(&self, lane: &Lane, first: Next, pass: &mut Pass) -> TurnId {
+        let comes = |next: Next| {
+            let session = self.sessions.get(&next.session)?;
+            session.slot.filter(|_| session.coming)
+        };
+        let waits = |turn: TurnId| {
+            let job = self.jobs.get(&turn);
+            let in_time = job.is_some_and(|job| !self.is_late(job) && !self.is_over(job));
+            in_time && self.jobs.clocked().contains(&turn)
+        };
+        let mut last = first.turn;
+        let Some(worker) = comes(first).filter(|_| pass.only_comes) else {
+            return last;
+        };
+        // What others of the lane could be taken by, one more of them can't: nothing gets free in
+        // a pass but by a change, which begins another.
+        let mut workers = pass.coming.remove(lane).unwrap_or_default();
+        workers.insert(worker);
+        for next in self.indexes.lanes().behind(lane, first.turn) {
+            let worker = comes(next).filter(|worker| workers.contains(worker));
+            if !worker.is_some_and(|worker| waits(next.turn) && self.promise(worker, pass)) {
+                break;
+            }
+            pass.soon.insert(next.turn);
+            last = next.turn;
+        }
+        pass.coming.insert(lane.clone(), workers);
+        last
     }
 
     /// Has a process that isn't ready room for one more of those that wait for it?

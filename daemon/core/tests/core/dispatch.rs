@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentd_core::Event;
 use agentd_core::ids::ConnId;
 use agentd_core::store::Stored;
+use agentd_core::worker::Traits;
 use agentd_protocol::Code;
 
 use crate::agents::settings;
@@ -382,4 +383,37 @@ fn dispatch_to_a_silent_store_claims_nothing() {
     assert!(!words.contains("none was accepted"), "{words}");
     world.store_answers();
     assert_eq!(world.jobs.len(), 1);
+}
+
+#[test]
+fn dispatch_that_waits_for_starts_is_passed_over() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let says = Traits {
+        concurrent_sends: Some(64),
+        ..Traits::default()
+    };
+    world.request(conn, 1, r#"{"type":"send","text":"x","agent":"many"}"#);
+    world.get_ready_as(only(&world), says.clone());
+    let jobs = [r#"{"text":"x","agent":"many"}"#; 250].join(",");
+    for id in 2..5 {
+        let line = format!(r#"{{"type":"dispatch","jobs":[{jobs}]}}"#);
+        world.request(conn, id, &line);
+    }
+    let coming = world.processes.iter().filter(|(_, known)| !known.ready);
+    let coming: Vec<ProcessId> = coming.map(|(process, _)| *process).collect();
+    assert_eq!(coming.len(), 3, "64 turns wait for each, and more for room");
+    let looks = |world: &mut World, id, line| {
+        let before = world.state.looked();
+        world.request(conn, id, line);
+        world.state.looked() - before
+    };
+    let status = looks(&mut world, 5, r#"{"type":"status"}"#);
+    assert_eq!(status, 0, "it starts nothing");
+    let other = looks(&mut world, 6, r#"{"type":"undrain"}"#);
+    assert!((1..=8).contains(&other), "{other} looks for one event");
+    for process in coming {
+        world.get_ready_as(process, says.clone());
+    }
+    assert_eq!(world.began.len(), 4 * 64);
 }

@@ -17,6 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use super::{COMMANDS, ConnCommand, Known, PeerConfig, serve};
 
+mod turns;
+
 const CONN: ConnId = ConnId(5);
 
 /// A connection with both of its ends in the test's hands.

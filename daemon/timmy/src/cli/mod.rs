@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use agentd_base::hinted;
 use agentd_base::settings::MEND_IT;
 use agentd_terminal::output;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -108,9 +109,9 @@ impl From<ConfigError> for Failed {
     fn from(error: ConfigError) -> Self {
         let why = error.to_string();
         let failed = Self::new(Exit::Config, &*why);
-        match why.contains("; hint: ") {
-            true => failed,
-            false => failed.hint(MEND_IT),
+        match hinted::split(&why) {
+            (_, Some(_)) => failed,
+            (_, None) => failed.hint(MEND_IT),
         }
     }
 }
