@@ -41,7 +41,7 @@ for agent; do
     case $agent in
         gemini) version=$GEMINI ;;
         opencode) version=$OPENCODE ;;
-        hermes) version=$HERMES ;;
+        hermes) version="$HERMES with mcp" ;;
         claude-agent-acp) version=$CLAUDE ;;
         codex-acp) version=$CODEX ;;
         *) echo "usage: packaging/ci/install-acp.sh [gemini|opencode|hermes|claude-agent-acp|codex-acp]…" >&2; exit 2 ;;
@@ -65,7 +65,7 @@ for agent; do
             ;;
         hermes)
             quietly python3 -m venv "$dir/$agent/venv"
-            quietly "$dir/$agent/venv/bin/pip" install --quiet "hermes-agent[acp]==$version" "aiohttp==$AIOHTTP"
+            quietly "$dir/$agent/venv/bin/pip" install --quiet "hermes-agent[acp,mcp]==$HERMES" "aiohttp==$AIOHTTP"
             wrap hermes "$dir/$agent/venv/bin/hermes"
             ;;
         claude-agent-acp)

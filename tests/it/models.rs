@@ -170,6 +170,24 @@ fn models_are_listed_by_agentctl_without_a_daemon() {
 }
 
 #[test]
+fn commands_are_listed_by_agentctl() {
+    let daemon = with(&["--models", "1"]);
+    let listed = daemon.agentctl(&["agents", "commands", "lists"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let rows: Vec<Vec<&str>> = (listed.stdout.lines())
+        .map(|line| line.split("  ").map(str::trim).collect())
+        .collect();
+    assert_eq!(rows[1], ["/say words", "Says it"], "{listed:?}");
+    daemon.ask(r#"{"type":"session.new","session":"main","agent":"lists"}"#);
+    let json = daemon.agentctl(&["agents", "commands", "--session", "main", "--json"]);
+    let line: Value = serde_json::from_str(json.stdout.trim()).expect("a line");
+    assert_eq!(line["commands"][0]["name"], "say", "{line:#}");
+    let refused = daemon.agentctl(&["agents", "commands", "turn"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("can't say"), "{refused:?}");
+}
+
+#[test]
 fn models_are_served_over_http() {
     if needs("curl").is_none() {
         return;

@@ -21,7 +21,7 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, compose, connecting, control, output, process, render};
+use super::{ask, command_list, compose, connecting, control, output, process, render};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -54,6 +54,7 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
                 false => Ok(as_daemon(&words, socket)),
             }
         }
+        Some(AgentsCommand::Commands(args)) => command_list::list(args, socket).await,
         Some(AgentsCommand::Restart(args)) => control::restart(args, socket).await,
         Some(AgentsCommand::Test(args)) => test(args, socket).await,
     }

@@ -25,7 +25,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use acp::AcpArgs;
 pub use agents::{
-    AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
+    AddAgentArgs, AgentCommandsArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs,
+    TestAgentArgs,
 };
 pub use bench::BenchArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};

@@ -17,6 +17,7 @@ mod built_in;
 mod busy;
 mod choose;
 mod closed;
+mod command_list;
 mod complete;
 mod compose;
 mod config;

@@ -78,6 +78,7 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
         RequestKind::Answer => "agentctl answer",
         RequestKind::Backup => "agentctl backup",
         RequestKind::Collect => "agentctl collect",
+        RequestKind::Commands => "agentctl agents commands",
         RequestKind::Compact => "agentctl compact",
         RequestKind::DaemonStop => "agentctl stop",
         RequestKind::Dispatch => "agentctl dispatch",
@@ -108,7 +109,6 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
         RequestKind::Webhooks => "agentctl webhook list",
         // No hint names it: `agentctl models` is more than this request.
         RequestKind::Models
-        | RequestKind::Commands
         | RequestKind::Hello
         | RequestKind::Ping
         | RequestKind::Shutdown

@@ -136,6 +136,19 @@ public actor AgentClient {
     return made
   }
 
+  /// Which slash commands an agent has, as it says itself, or that of a session; without either, the
+  /// agent that a send would reach. A process of it is started if none lives.
+  public func commands(ofAgent agent: String? = nil, ofSession session: String? = nil) async throws
+    -> [SlashCommand]
+  {
+    var members: Members = []
+    if let agent { members.append(("agent", .string(agent))) }
+    if let session { members.append(("session", .string(session))) }
+    // The daemon gives a process less than that to come up and say it.
+    let line = try await ask("commands", members, within: 40)
+    return line.json["commands"]?.array?.compactMap(SlashCommand.init) ?? []
+  }
+
   /// How the daemon is. On a connection of its own, so that nothing else is waited for.
   public func status(within seconds: Double = 2) async throws -> Status {
     let (connection, _) = try await greeted(within: seconds)

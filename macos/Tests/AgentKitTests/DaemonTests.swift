@@ -34,6 +34,20 @@ struct RealDaemon {
     #expect(text.contains("a b c"))
   }
 
+  @Test func slashCommandsAreListedAsTheirAgentSays() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let listed = try await client.commands(ofAgent: "chaos")
+    #expect(listed.map(\.name) == ["say"] && listed.first?.hint == "words")
+    do {
+      _ = try await client.commands(ofAgent: "timmy")
+      Issue.record("no error")
+    } catch AgentError.answered(let line) {
+      #expect(line.code == .unsupported)
+    }
+    await client.close()
+  }
+
   @Test func aFailedTurnIsThrownWithItsCodeAndJob() async throws {
     let daemon = try await Daemon()
     do {

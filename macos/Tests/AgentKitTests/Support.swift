@@ -91,7 +91,7 @@ final class Daemon: Sendable {
       provider = "echo"
       [agents.chaos]
       kind = "jsonl"
-      command = ["\(chaos)"]
+      command = ["\(chaos)", "--models", "1"]
       """
     try Data(config.utf8).write(to: URL(fileURLWithPath: place["config.toml"]))
     try await start()

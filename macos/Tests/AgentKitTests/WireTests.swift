@@ -189,6 +189,13 @@ private func utf8(_ text: String) -> [UInt8] { Array(text.utf8) }
     #expect((kinds["message_end"] ?? 0) > 10 && (kinds["error"] ?? 0) > 20, "\(kinds)")
   }
 
+  @Test func whatIsInTheContextIsTold() {
+    let line: JSONValue = .object(["context_tokens": .integer(12), "context_window": .integer(90)])
+    let (result, error) = (TurnResult(line), ErrorLine(line))
+    #expect(result.contextTokens == 12 && result.contextWindow == 90)
+    #expect(error.contextTokens == 12 && error.contextWindow == 90)
+  }
+
   @Test func aSendLeavesOutWhatIsNotGiven() {
     let bare = String(decoding: Request.line("send", id: 1, Send("hi").members), as: UTF8.self)
     #expect(bare == #"{"type":"send","id":1,"text":"hi"}"# + "\n")

@@ -5,16 +5,19 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{AGENTCTL, DEADLINE, Place, Reaped, finish, lines};
+use crate::support::{AGENTCTL, DEADLINE, Place, Reaped, finish_within, lines};
 
 /// A server of its own for each test.
 pub struct Http {
     pub at: SocketAddr,
     pub token: String,
     server: Reaped,
+    /// Of a request: an agent behind it may take long to start.
+    deadline: Duration,
 }
 
 /// What came back.
@@ -100,6 +103,7 @@ impl Http {
             at: at.unwrap_or_else(|| panic!("{said}")),
             token,
             server,
+            deadline: place.deadline,
         }
     }
 
@@ -123,12 +127,13 @@ impl Http {
     /// Without the token.
     pub fn bare_curl(&self, path: &str, more: &[&str]) -> Answer {
         let mut command = Command::new("curl");
+        let most = self.deadline.as_secs().to_string();
         command
             .env_clear()
-            .args(["-q", "-sS", "-i", "--max-time", "20"])
+            .args(["-q", "-sS", "-i", "--max-time", &most])
             .args(more)
             .arg(format!("http://{}{path}", self.at));
-        let done = finish(command, b"");
+        let done = finish_within(self.deadline, command, b"");
         assert_eq!(done.code, Some(0), "{done:?}");
         Answer::parse(&done.stdout)
     }

@@ -52,6 +52,16 @@ Examples:
 
 Exit codes: those of `send`")]
     Test(TestAgentArgs),
+    /// List the slash commands of an agent, as it says itself
+    #[command(after_help = "\
+Examples:
+  agentctl agents commands claude
+  agentctl agents commands --session main
+
+Without either, the agent is the one that a send would go to. A process of it is started if none
+lives. A prompt that begins with one of them runs it: `agentctl send --agent claude /review`. Some
+agents name them only after a session's first turn.")]
+    Commands(AgentCommandsArgs),
     /// Replace the processes of an agent or of a session
     #[command(after_help = "\
 Examples:
@@ -106,6 +116,20 @@ pub struct AgentNameArgs {
     #[arg(value_name = "AGENT")]
     pub name: String,
     /// Print one JSON object
+    #[arg(long, short)]
+    pub json: bool,
+}
+
+// `agents commands`.
+#[derive(Args, Clone, Debug)]
+pub struct AgentCommandsArgs {
+    /// Whose; without, that of the session, or whom a send would reach
+    #[arg(value_name = "AGENT", conflicts_with = "session")]
+    pub name: Option<String>,
+    /// Of this session's agent
+    #[arg(long, value_name = "NAME")]
+    pub session: Option<String>,
+    /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,
 }

@@ -51,7 +51,7 @@ pub(super) enum Unoffered {
 pub(super) struct Setting {
     option: Option<String>,
     pub(super) value: String,
-    is_model: bool,
+    pub(super) is_model: bool,
 }
 
 impl Setting {
@@ -177,8 +177,20 @@ impl Offer {
         let model = pins.model.as_ref()?;
         match &pins.provider {
             Some(provider) => self.model.as_ref()?.under(provider, model),
-            None => Some(model.clone()),
+            None => Some(self.called(model)),
         }
+    }
+
+    /// The value behind a name without a provider. An agent may put one in front of it by itself, as
+    /// Hermes does, which builds its session anew, without its MCP servers, to set what it has.
+    fn called(&self, model: &str) -> String {
+        let current = self.model.as_ref().and_then(|choice| {
+            let current = choice.current.as_ref()?;
+            let bare = current.split_once(':').map(|(_, bare)| bare);
+            (bare == Some(model) && !choice.values.iter().any(|value| value == model))
+                .then_some(current)
+        });
+        current.map_or(model, String::as_str).to_owned()
     }
 
     /// The models as they can be asked for, with the one that turns have which name none. The levels
@@ -222,7 +234,7 @@ impl Offer {
         let choice = self.model.as_ref().ok_or(Unoffered::Choice)?;
         let value = match provider {
             Some(provider) => choice.under(provider, model),
-            None => Some(model.to_owned()),
+            None => Some(self.called(model)),
         };
         let listed = |value: &String| !choice.is_complete() || choice.values.contains(value);
         let value = value.filter(listed).ok_or_else(|| choice.without())?;

@@ -92,6 +92,9 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
 /// An agent that didn't say its name.
 const NAMELESS: &str = "the agent";
 
+/// Agents that build a session anew to set its model, without the MCP servers that it was opened with.
+const FORGETS: &[&str] = &["hermes-agent"];
+
 /// What a prompt needs before it is written. An agent may offer other thinking levels with another
 /// model, so that comes first.
 #[derive(Clone, Copy, Default, Debug)]
@@ -350,6 +353,14 @@ impl Acp {
         };
         let Some(error) = record.object("error") else {
             self.offer.set(&setting);
+            let forgets = (self.name.as_deref()).is_some_and(|name| FORGETS.contains(&name));
+            if setting.is_model && forgets && !self.mcp_servers.is_empty() {
+                let text = format!(
+                    "with its model {} has dropped the session's MCP servers; its next process has them again",
+                    self.shown()
+                );
+                out.note(Some(turn), Level::Warning, "worker", text);
+            }
             if let Some(result) = record.object("result") {
                 self.offer.learn(&result);
             }

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::replay::{Replay, pinned};
+use super::replay::{Replay, pinned, spawn};
 use super::*;
-use crate::adapter::testing::{cancel, models, prompt};
+use crate::adapter::testing::{cancel, models, prompt, servers_of_today};
+use agentd_core::worker::WorkerCommand;
 
 #[test]
 fn setting_of_a_cancelled_turn_fails_no_other() {
@@ -273,4 +274,32 @@ fn failure_of_an_agentd_keeps_its_code() {
         let failed = replay.outcomes()[0].result.clone().unwrap_err();
         assert_eq!(failed.code, expected, "{name}: {error}");
     }
+}
+
+/// Hermes 0.19.0 lists the model in force under its provider, and builds the session anew to set one.
+#[test]
+fn model_in_force_under_its_provider_stays() {
+    let mut replay = Replay::new(Acp::new(&Spawn {
+        mcp_servers: servers_of_today(),
+        ..spawn(None)
+    }));
+    replay.tell(&WorkerCommand::Probe);
+    let can = json!({"mcpCapabilities": {"http": true}});
+    replay.answer(&json!({"protocolVersion": 1, "agentInfo": {"name": "hermes-agent"}, "agentCapabilities": can}));
+    let listed = json!([{"modelId": "custom:m:1", "name": "m:1"}]);
+    replay.answer(&json!({"sessionId": "s1", "models": {"currentModelId": "custom:m:1", "availableModels": listed}}));
+    replay.wrote.clear();
+    replay.tell(&pinned(1, "", "m:1", ""));
+    assert_eq!(replay.written(), ["session/prompt"]);
+    replay.answer(&json!({"stopReason": "end_turn"}));
+    let noted = |replay: &Replay| {
+        let noted = |event: &WorkerEvent| matches!(event, WorkerEvent::Noted { text, .. } if text.contains("MCP servers"));
+        replay.events.iter().any(noted)
+    };
+    assert!(!noted(&replay), "{:?}", replay.events);
+    replay.wrote.clear();
+    replay.tell(&pinned(2, "", "other", ""));
+    replay.answer(&json!({}));
+    assert_eq!(replay.written(), ["session/set_model", "session/prompt"]);
+    assert!(noted(&replay), "{:?}", replay.events);
 }

@@ -242,6 +242,9 @@ public struct TurnResult: Sendable, Equatable {
   public let stop: String
   /// `continued`, `new` or `lost`.
   public let context: String?
+  /// What the agent's last request to its model held, and what fits; nil where the agent doesn't say.
+  public let contextTokens: Int?
+  public let contextWindow: Int?
   public let agent: String?
   public let model: String?
   public let isTruncated: Bool
@@ -258,6 +261,8 @@ public struct TurnResult: Sendable, Equatable {
     text = json["text"]?.string ?? ""
     stop = json["stop"]?.string ?? "end_turn"
     context = json["context"]?.string
+    contextTokens = json["context_tokens"]?.integer
+    contextWindow = json["context_window"]?.integer
     agent = json["agent"]?.string
     model = json["model"]?.string
     isTruncated = json["truncated"]?.bool ?? false
@@ -276,6 +281,9 @@ public struct ErrorLine: Error, Sendable, Equatable {
   public let job: String?
   /// What a failed turn had said.
   public let text: String?
+  /// As in a `TurnResult`.
+  public let contextTokens: Int?
+  public let contextWindow: Int?
 
   init(_ json: JSONValue) {
     code = ErrorCode(rawValue: json["code"]?.string ?? "unknown")
@@ -284,6 +292,23 @@ public struct ErrorLine: Error, Sendable, Equatable {
     isRetryable = json["retryable"]?.bool ?? false
     job = json["job"]?.string
     text = json["text"]?.string
+    contextTokens = json["context_tokens"]?.integer
+    contextWindow = json["context_window"]?.integer
+  }
+}
+
+/// A slash command of an agent: a prompt that begins with `/` and its name runs it.
+public struct SlashCommand: Sendable, Equatable {
+  public let name: String
+  public let description: String?
+  /// What may stand behind the name.
+  public let hint: String?
+
+  init?(_ json: JSONValue) {
+    guard let name = json["name"]?.string else { return nil }
+    self.name = name
+    description = json["description"]?.string
+    hint = json["hint"]?.string
   }
 }
 

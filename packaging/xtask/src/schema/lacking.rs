@@ -102,6 +102,7 @@ const SWIFT: &[Type] = &[
     swift(LINE, "struct Question:", JSON, "QuestionRow"),
     swift(LINE, "struct TurnResult:", JSON, "MessageEndLine"),
     swift(LINE, "struct ErrorLine:", JSON, "ErrorLine"),
+    swift(LINE, "struct SlashCommand:", JSON, "CommandRow"),
     swift(LINE, "struct HelloAnswer:", JSON, "HelloLine"),
     swift(STATUS, "struct Status:", JSON, "StatusLine"),
     swift(
