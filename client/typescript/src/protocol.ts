@@ -38,7 +38,7 @@ export interface AcceptedLine {
   id?: unknown;
   /** Its number in the store, if it has one. */
   seq?: number;
-  /** Was it told before? */
+  /** Is it told again, to a request with the key of an earlier one? */
   replayed?: boolean;
 }
 
@@ -555,7 +555,7 @@ export interface ErrorLine {
   id?: unknown;
   /** Its number in the store, if it has one. */
   seq?: number;
-  /** Was it told before? */
+  /** Is it told again, to a request with the key of an earlier one? */
   replayed?: boolean;
 }
 
@@ -940,7 +940,7 @@ export interface MessageEndLine {
   id?: unknown;
   /** Its number in the store, if it has one. */
   seq?: number;
-  /** Was it told before? */
+  /** Is it told again, to a request with the key of an earlier one? */
   replayed?: boolean;
 }
 
