@@ -253,7 +253,7 @@ fn crash_interrupts_running_turns_and_holds_waiting() {
     let collected = &world.clients[&conn].lines[0]["results"][0];
     assert_eq!(
         (&collected["code"], &collected["replayed"]),
-        (&"interrupted".into(), &true.into())
+        (&"interrupted".into(), &false.into())
     );
     assert_eq!(
         world.prompts.len(),
