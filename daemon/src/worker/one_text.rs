@@ -38,7 +38,16 @@ fn unnamed() -> io::Result<File> {
 
 #[cfg(not(target_os = "linux"))]
 fn unnamed() -> io::Result<File> {
-    let (file, path) = nix::unistd::mkstemp(&std::env::temp_dir().join("agentd-XXXXXX"))?;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let name = format!("agentd-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let mut opening = File::options();
+    opening.read(true).write(true).create_new(true).mode(0o600);
+    let file = opening.open(&path)?;
     std::fs::remove_file(path)?;
-    Ok(file.into())
+    Ok(file)
 }
