@@ -489,6 +489,32 @@ fn session_in_use_by_a_worker_stays_open() {
 }
 
 #[test]
+fn abort_takes_several_jobs_or_a_label() {
+    let daemon = Daemon::start();
+    let dispatch = |label: &str, count: usize| {
+        let mut args = vec!["dispatch", "--agent", "chaos", "--label", label];
+        args.extend(std::iter::repeat_n("chaos:wait-file /nowhere", count));
+        jobs_of(&daemon.agentctl(&args))
+    };
+    let (batch, others) = (dispatch("run=a", 25), dispatch("run=b", 2));
+    let said = |args: &[&str]| {
+        let aborted = daemon.agentctl(args);
+        assert_eq!(aborted.code, Some(0), "{aborted:?}");
+        aborted.stdout
+    };
+    let all = said(&["abort", "--label", "run=a"]);
+    assert_eq!(all, "aborted 25 turns\n");
+    let ended = daemon.agentctl(&with_jobs(&["collect"], &batch));
+    assert_eq!(ended.stdout.matches("cancelled").count(), 25, "{ended:?}");
+    let none = said(&["abort", "--label", "run=a"]);
+    assert_eq!(none, "nothing with the label `run=a` waits or runs\n");
+    // The first is unknown, and the others are aborted all the same.
+    let two = daemon.agentctl(&with_jobs(&["abort", "j9999"], &others));
+    assert_eq!(two.code, Some(2), "{two:?}");
+    assert_eq!(two.stdout, format!("aborted {}\n", others.join(", ")));
+}
+
+#[test]
 fn dispatch_takes_more_than_a_request_does() {
     let daemon = Daemon::start();
     let lines: String = (1..=300).map(|number| format!("say {number}\n")).collect();

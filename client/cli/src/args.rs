@@ -241,12 +241,13 @@ Without more it asks each usable agent which models it has, `agentctl models lis
 agent's own program, timmy: `agentctl models --help` asks it"
     )]
     Models(PassedArgs),
-    /// Cancel a turn: a job, a session's turn, or the only live one
+    /// Cancel turns: jobs, a session's turn, all with a label, or the only live one
     #[command(after_help = "\
 Examples:
   agentctl abort
-  agentctl abort j41
-  agentctl abort main --queued")]
+  agentctl abort j41 j42
+  agentctl abort main --queued
+  agentctl abort --label run=7")]
     #[command(aliases = ["cancel", "kill"])]
     Abort(AbortArgs),
     /// Hand in several turns at once, and print their jobs

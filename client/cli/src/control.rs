@@ -8,16 +8,13 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::request::{Abort, Drain, RestartWorker, Wait};
+use agentd_protocol::RequestKind;
+use agentd_protocol::request::{Drain, RestartWorker};
 use agentd_protocol::work::{JobPhase, Jobs};
-use agentd_protocol::{Code, Line, RequestKind};
 
-use super::args::{AbortArgs, DeadlineArgs, RestartWorkersArgs};
+use super::args::{DeadlineArgs, RestartWorkersArgs};
 use super::exit::Exit;
-use super::value::JobOrSession;
 use super::{ask, output, render, typed};
-use agentd_client::asked::RequestError;
-use agentd_client::client::Client;
 use agentd_client::fallback::Fallback;
 use agentd_client::wire::Nothing;
 
@@ -25,77 +22,6 @@ use agentd_client::wire::Nothing;
 const QUIET_FOR: Duration = Duration::from_secs(1);
 /// Turns that are named: more would hide what they ask.
 const NAMED: usize = 5;
-
-pub(super) async fn abort(args: AbortArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let (job, session) = match args.what {
-        Some(JobOrSession::Job(job)) => (Some(job), None),
-        Some(JobOrSession::Session(name)) => (None, Some(name)),
-        None => (None, args.session),
-    };
-    if args.queued && session.is_none() {
-        output::error(
-            "`--queued` is about a session, and none is named",
-            Some("`agentctl abort SESSION --queued`"),
-        );
-        return Ok(Exit::Usage);
-    }
-    let fields = Abort {
-        job,
-        session,
-        queued: args.queued,
-    };
-    let job = fields.job;
-    let asked = ask::ask(socket, RequestKind::Abort, &fields, Fallback::Forbidden);
-    let (mut client, received) = asked.await?;
-    if let (Some(name), Some(Line::Abort { jobs, .. })) = (&fields.session, &received.line)
-        && jobs.is_empty()
-        && !is_known(&mut client, name).await
-    {
-        output::error(
-            &format!("there is no session `{name}`"),
-            Some("`agentctl sessions` lists them"),
-        );
-        return Ok(Exit::Usage);
-    }
-    if let (Some(job), Some(Line::Abort { jobs, .. })) = (job, &received.line)
-        && jobs.is_empty()
-        // It has ended, or never was: that is told apart.
-        && let Err(error) = client.collect(&[job], Some(Duration::ZERO), Wait::All).await
-    {
-        return Ok(ask::tell(&error));
-    }
-    match &received.line {
-        Some(Line::Abort { .. }) if args.json => output::out_json(&received.text)?,
-        Some(Line::Abort { jobs, .. }) if jobs.is_empty() => {
-            let nothing = "nothing was running".to_owned();
-            let told = job.map_or(nothing, |job| format!("{job} had ended already"));
-            output::out_line(&told)?;
-        }
-        Some(Line::Abort { jobs, .. }) => {
-            let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-            output::out_line(&format!("aborted {}", names.join(", ")))?;
-        }
-        _ => return Ok(ask::unexpected(&received)),
-    }
-    Ok(Exit::Done)
-}
-
-/// Is there such a session, or was there? When that can't be found out, it is taken for granted.
-async fn is_known(client: &mut Client, session: &str) -> bool {
-    let filter = Jobs {
-        session: Some(session.to_owned()),
-        limit: Some(1),
-        ..Jobs::default()
-    };
-    match client.jobs(filter).await {
-        Ok(rows) if rows.is_empty() => {}
-        // A name that no session can have.
-        Err(RequestError::Refused(line)) if line.code == Code::InvalidRequest => return false,
-        Ok(_) | Err(_) => return true,
-    }
-    let known = client.session_named(session).await;
-    known.map_or(true, |row| row.is_some())
-}
 
 pub(super) async fn restart(args: RestartWorkersArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let fields = RestartWorker {

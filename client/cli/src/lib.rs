@@ -3,6 +3,7 @@
 //! Owns the way from arguments to an exit code. Must not know the protocol beyond what its commands
 //! say through the library.
 
+mod abort;
 mod activity;
 mod agents;
 #[expect(
@@ -210,7 +211,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
             block_on(model_list::list(&args, socket))
         }
         Command::Models(args) => Ok(built_in::run("models", &args)),
-        Command::Abort(args) => block_on(control::abort(args, socket)),
+        Command::Abort(args) => block_on(abort::abort(args, socket)),
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),
         Command::Collect(args) => block_on(dispatch::collect(args, socket)),
         Command::Jobs(args) => block_on(jobs::jobs(args, socket)),

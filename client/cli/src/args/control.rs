@@ -10,15 +10,18 @@ use crate::value::JobOrSession;
 // `abort`.
 #[derive(Args, Clone, Debug)]
 pub struct AbortArgs {
-    /// One job, or the turn in flight of a session
+    /// Jobs, or sessions whose turns in flight are meant
     #[arg(value_name = "JOB|SESSION", conflicts_with = "session", value_parser = crate::value::job_or_session)]
-    pub what: Option<JobOrSession>,
+    pub what: Vec<JobOrSession>,
     /// The turn in flight of a session
     #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// What waits in that session, too
     #[arg(long)]
     pub queued: bool,
+    /// All with this label that wait or run: `KEY` or `KEY=VALUE`
+    #[arg(long, value_name = "LABEL", conflicts_with_all = ["what", "session", "queued"])]
+    pub label: Option<String>,
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,

@@ -86,9 +86,11 @@ fn agent(row: &AgentRow, default: &str) -> Vec<Cell> {
     let note = note.map_or_else(String::new, |note| {
         format!(" ({})", note.trim().replace('\n', " "))
     });
-    let usable = match row.usable {
-        true => Cell::toned(format!("yes{note}"), Tone::Good),
-        false => Cell::toned(format!("no{note}"), Tone::Bad),
+    // A send would end with that.
+    let usable = match (row.usable, row.logged_in) {
+        (true, Some(false)) => Cell::toned(format!("log in{note}"), Tone::Waits),
+        (true, _) => Cell::toned(format!("yes{note}"), Tone::Good),
+        (false, _) => Cell::toned(format!("no{note}"), Tone::Bad),
     };
     let login = match row.logged_in {
         Some(true) => Cell::from("yes"),
@@ -141,8 +143,11 @@ not installed: hermes (`--all` shows why)
 "
         );
         let mut rows = rows;
-        rows[1].usable = true;
+        (rows[0].logged_in, rows[1].usable) = (Some(false), true);
         let shown = agents(&rows, Shown::Installed, DefaultBy::Look, &Style::PLAIN);
-        assert!(shown.contains("pi (would be asked)"), "{shown}");
+        assert!(
+            shown.contains("pi (would be asked)  log in (odd)"),
+            "{shown}"
+        );
     }
 }
