@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[
     VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8,
-    VERSION_9, VERSION_10, VERSION_11,
+    VERSION_9, VERSION_10, VERSION_11, VERSION_12,
 ];
 
 /// What is known here. A build that can be made to fail can be the next version, too.
@@ -307,4 +307,22 @@ ALTER TABLE sessions ADD COLUMN mcp_servers TEXT;
 const VERSION_11: &str = "
 ALTER TABLE sessions ADD COLUMN context_tokens INTEGER;
 ALTER TABLE sessions ADD COLUMN context_window INTEGER;
+";
+
+/// Texts out of the tree that is searched: SQLite reads a row of a table without a rowid, and an
+/// entry of an index, whole wherever it is compared with, and a search of a few steps read megabytes
+/// of what other turns had said.
+const VERSION_12: &str = "
+CREATE TABLE texts_12 (
+    job INTEGER NOT NULL REFERENCES jobs (job) ON DELETE CASCADE,
+    message INTEGER NOT NULL,
+    kind INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    UNIQUE (job, message, kind, at)
+) STRICT;
+INSERT INTO texts_12 SELECT job, message, kind, at, text FROM texts
+    ORDER BY job, message, kind, at;
+DROP TABLE texts;
+ALTER TABLE texts_12 RENAME TO texts;
 ";

@@ -213,11 +213,9 @@ impl Peers {
         self.dispatching.get(&number).map(|asked| asked.conn)
     }
 
-    /// All who wait for one.
-    pub(crate) fn dispatchers(&self) -> impl Iterator<Item = ConnId> {
-        self.dispatching
-            .values()
-            .map(|dispatching| dispatching.conn)
+    /// All that wait.
+    pub(crate) fn dispatches(&self) -> impl Iterator<Item = &Dispatching> {
+        self.dispatching.values()
     }
 
     pub(crate) fn restart(&mut self, wait: RestartWait) {

@@ -42,6 +42,8 @@ impl Aborting {
 pub(crate) struct Dispatching {
     pub(crate) conn: ConnId,
     pub(crate) id: Option<Id>,
+    /// Has each of its jobs a key?
+    pub(crate) keyed: bool,
     pub(crate) ignored: Vec<Vec<Ignored>>,
 }
 

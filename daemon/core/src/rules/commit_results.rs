@@ -163,7 +163,7 @@ impl State {
         let pending = self.indexes.pending().iter();
         let pending = pending.filter_map(|turn| self.jobs.get(turn)?.sender.as_ref());
         let mut waiting: BTreeSet<ConnId> = pending.map(|waiter| waiter.conn).collect();
-        waiting.extend(self.peers.dispatchers());
+        waiting.extend(self.peers.dispatches().map(|asked| asked.conn));
         waiting.extend(
             self.outbox
                 .awaiting()
@@ -178,22 +178,34 @@ impl State {
         };
         // Its job is stored and goes on: cutting it off would take what it still hears.
         waiting.retain(|conn| !follows(conn));
-        self.changes_in_doubt(&waiting, &trouble);
+        self.tell_the_keyless(&waiting, &trouble);
         for conn in waiting {
             self.cut_off(conn);
         }
     }
 
     /// Whoever is cut off without a key to ask again with is told why before.
-    fn changes_in_doubt(&mut self, cut_off: &BTreeSet<ConnId>, trouble: &str) {
-        let awaiting = self.outbox.awaiting();
-        let asked = awaiting.filter_map(|awaiting| match awaiting {
-            Awaiting::Changed { conn, id, .. } | Awaiting::Delivery { conn, id, .. } => {
-                Some((*conn, id.clone())).filter(|(conn, _)| cut_off.contains(conn))
-            }
-            _ => None,
+    fn tell_the_keyless(&mut self, cut_off: &BTreeSet<ConnId>, trouble: &str) {
+        let changes = self
+            .outbox
+            .awaiting()
+            .filter_map(|awaiting| match awaiting {
+                Awaiting::Changed { conn, id, .. } | Awaiting::Delivery { conn, id, .. } => {
+                    Some((*conn, id.clone()))
+                }
+                _ => None,
+            });
+        let sends = self.indexes.pending().iter().filter_map(|turn| {
+            let job = self.jobs.get(turn)?;
+            let sender = job.sender.as_ref()?;
+            let keyless = job.accept.as_ref()?.key.is_none();
+            keyless.then(|| (sender.conn, sender.id.clone()))
         });
-        for (conn, id) in asked.collect::<Vec<_>>() {
+        let dispatches = self.peers.dispatches().filter(|asked| !asked.keyed);
+        let dispatches = dispatches.map(|asked| (asked.conn, asked.id.clone()));
+        let mut asked: Vec<_> = changes.chain(sends).chain(dispatches).collect();
+        asked.retain(|(conn, _)| cut_off.contains(conn));
+        for (conn, id) in asked {
             let error = format!("whether it was done isn't known: {trouble}");
             let hint =
                 "it may still be, when the store answers; look then, and ask again if it wasn't";

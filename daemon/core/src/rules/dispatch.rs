@@ -69,6 +69,8 @@ impl State {
         let Request::Dispatch(dispatch) = decoded.request else {
             return;
         };
+        let mut jobs = dispatch.jobs.iter();
+        let keyed = jobs.all(|job| job.send.idempotency_key.is_some());
         let mut turns = Vec::new();
         let mut ignored = Vec::new();
         let mut refused = None;
@@ -85,7 +87,12 @@ impl State {
             ignored.push(job.ignored);
         }
         let number = self.outbox.number();
-        let dispatching = Dispatching { conn, id, ignored };
+        let dispatching = Dispatching {
+            conn,
+            id,
+            keyed,
+            ignored,
+        };
         self.peers.dispatch(number, dispatching);
         if let Some((item, rejected)) = refused {
             // None of them was told to the store: taken back, they leave no trace.

@@ -305,7 +305,9 @@ fn store_in_doubt_cuts_off_the_unsure() {
     let unknown = [
         r#"{"type":"session.new","session":"n"}"#,
         r#"{"type":"send","text":"x"}"#,
-        r#"{"type":"dispatch","jobs":[{"text":"x"}]}"#,
+        r#"{"type":"dispatch","jobs":[{"text":"x","idempotency_key":"a"},{"text":"x"}]}"#,
+        r#"{"type":"send","text":"x","idempotency_key":"b"}"#,
+        r#"{"type":"dispatch","jobs":[{"text":"x","idempotency_key":"c"}]}"#,
     ];
     let mut ask = |request: &str| {
         let conn = world.connect();
@@ -324,7 +326,13 @@ fn store_in_doubt_cuts_off_the_unsure() {
         assert!(world.clients[conn].closed, "{request}");
     }
     // Without a key to ask again with, it is told why.
-    assert_eq!(world.answer(cut[0], 1)["code"], "outcome-unknown");
+    let (told, keyed) = cut.split_at(3);
+    for conn in told {
+        assert_eq!(world.answer(*conn, 1)["code"], "outcome-unknown");
+    }
+    for conn in keyed {
+        assert_eq!(world.clients[conn].lines.len(), 0);
+    }
     assert!(!world.clients[&sender].closed);
     for (conn, request) in waiting.iter().zip(&waits) {
         assert!(!world.clients[conn].closed, "{request}");

@@ -15,7 +15,7 @@ use crate::tool::anchor::Led;
 pub(super) const APPLICATION: i32 = 0x7469_6d6d;
 
 /// Each entry leads from the version that is its index to the next; a released one is never edited.
-pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2];
+pub(super) const MIGRATIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3];
 
 const VERSION_1: &str = "
 CREATE TABLE sessions (
@@ -56,6 +56,19 @@ CREATE TABLE cooldowns (
 
 /// Where the names of a session's directories led, as JSON; absent in sessions of before.
 const VERSION_2: &str = "ALTER TABLE sessions ADD COLUMN led TEXT;";
+
+/// Messages out of the tree that is searched, where SQLite reads each that it compares with whole.
+const VERSION_3: &str = "
+CREATE TABLE messages_3 (
+    session INTEGER NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    at INTEGER NOT NULL,
+    message TEXT NOT NULL,
+    UNIQUE (session, at)
+) STRICT;
+INSERT INTO messages_3 SELECT session, at, message FROM messages ORDER BY session, at;
+DROP TABLE messages;
+ALTER TABLE messages_3 RENAME TO messages;
+";
 
 /// A note from so far in the future, in milliseconds, is of a clock that was set back.
 const SET_BACK: i64 = 60_000;

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use super::super::rows::{APPLICATION, MIGRATIONS};
 use super::*;
 use crate::failover::Class;
 use crate::message::Assistant;
@@ -337,4 +338,42 @@ async fn session_remembers_where_its_directories_led() {
     let store = Arc::new(Store::new(dir.path().to_owned()));
     let found = store.open(Which::Native(native)).await.unwrap().unwrap();
     assert_eq!(found.basis().led, more);
+}
+
+/// A row without a rowid is read whole wherever a search compares with it.
+#[tokio::test]
+async fn store_keeps_old_messages_outside_its_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("timmy");
+    std::fs::create_dir(&home).unwrap();
+    let conn = Connection::open(home.join("timmy.db")).unwrap();
+    for script in &MIGRATIONS[..2] {
+        conn.execute_batch(script).unwrap();
+    }
+    conn.pragma_update(None, "user_version", 2).unwrap();
+    conn.pragma_update(None, "application_id", APPLICATION)
+        .unwrap();
+    let long = [user(&"a".repeat(100_000)), said(&"b".repeat(100_000))];
+    conn.execute_batch(
+        "INSERT INTO sessions (created_at, used_at, system, native) VALUES (1, 1, 's', 'n')",
+    )
+    .unwrap();
+    for (at, message) in (0_i64..).zip(&long) {
+        let message = serde_json::to_string(message).unwrap();
+        conn.execute("INSERT INTO messages VALUES (1, ?1, ?2)", (at, message))
+            .unwrap();
+    }
+    let which = || Which::Native("n".to_owned());
+    let mut session = store(&dir).open(which()).await.unwrap().unwrap();
+    session.append(vec![user("third")]).await.unwrap();
+    drop(session);
+    let session = store(&dir).open(which()).await.unwrap().unwrap();
+    let all = [&long[..], &[user("third")]].concat();
+    assert!(session.history().messages() == all);
+    let trees = "SELECT group_concat(DISTINCT name) FROM dbstat WHERE pagetype = 'overflow'";
+    let trees: String = conn.query_row(trees, [], |row| row.get(0)).unwrap();
+    assert_eq!(trees, "messages");
+    let searched = "SELECT count(*) FROM pragma_table_list WHERE name = 'messages' AND wr";
+    let searched: i64 = conn.query_row(searched, [], |row| row.get(0)).unwrap();
+    assert_eq!(searched, 0);
 }
