@@ -72,6 +72,18 @@ fn b2_line_over_the_limit_is_skipped() {
     }
 }
 
+/// Its worker's line is longer, by what the daemon adds. What echo says then is too long for a line of
+/// a worker's own: that is another end.
+#[test]
+fn b2_longest_prompt_reaches_its_worker() {
+    let daemon = Daemon::start();
+    let (head, tail) = (r#"{"stream":false,"prompt":""#, r#""}"#);
+    let room = MAX_LINE_IN - head.len() - tail.len();
+    let escaped = "\\u0000".repeat(room / 6) + &"x".repeat(room % 6);
+    let lines = pour(&daemon, format!("{head}{escaped}{tail}\n").as_bytes());
+    assert_eq!(names(&lines), ["accepted", "agent-failed"], "{lines:?}");
+}
+
 #[test]
 fn b2_line_without_end_takes_bounded_memory() {
     let daemon = Daemon::start();

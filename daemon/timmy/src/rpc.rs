@@ -42,6 +42,8 @@ const SESSIONS: usize = 1024;
 const NO_MODELS: &str = "there is nobody to ask: no provider has a key, and no server of models \
                          answers here; `agentctl provider add NAME` stores a key, and `agentctl \
                          models list` says which models there would be";
+/// Longest line: a prompt that the daemon takes comes with the session's history and its own fields.
+const MAX_LINE: usize = 2 * MAX_LINE_IN;
 /// Bytes read at once.
 const PORTION: usize = 16 * 1024;
 
@@ -156,7 +158,7 @@ impl Service {
 
     async fn read(&mut self) -> std::io::Result<()> {
         let mut stdin = stdio::input();
-        let mut decoder = Decoder::new(MAX_LINE_IN);
+        let mut decoder = Decoder::new(MAX_LINE);
         let mut portion = vec![0; PORTION];
         let mut frames = Vec::new();
         loop {
