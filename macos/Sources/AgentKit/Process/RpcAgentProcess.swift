@@ -259,18 +259,27 @@ public actor RpcAgentProcess {
   private func ended(_ worker: Worker) async {
     guard current === worker else { return }
     current = nil
-    let since = currentSince
+    // Counted at once: whoever starts the next one while this one is cleared away keeps to the pause.
+    restarts.died(at: Self.now, after: Self.now - currentSince)
     // One that only closed its output is ended; its end is what it was.
     let exit = await end(worker)
-    died("the process \(exit)", lived: Self.now - since)
+    told("the process \(exit)")
     while state != .stopped, current == nil, !restarts.isBroken(at: Self.now) {
-      do { _ = try await running() } catch AgentError.stopped { return } catch { continue }
+      // Whoever came up has somebody of its own who waits for its end.
+      do {
+        _ = try await running()
+        return
+      } catch AgentError.stopped { return } catch { continue }
     }
   }
 
   private func died(_ reason: String, lived: Double) {
-    lastExit = reason
     restarts.died(at: Self.now, after: lived)
+    told(reason)
+  }
+
+  private func told(_ reason: String) {
+    lastExit = reason
     // Somebody may have started the next one meanwhile.
     guard state != .stopped, current == nil else { return }
     state = restarts.isBroken(at: Self.now) ? .broken : .waiting
