@@ -89,8 +89,11 @@ impl Found {
                 unit: "ms",
                 control: longest(0),
                 ours: longest(1),
-                limit: Limit::Ratio(25.0),
-                aside: format!("the longest `status` while {DISPATCHED} turns come and run"),
+                limit: Limit::Alone(650.0),
+                aside: format!(
+                    "the longest `status` while {DISPATCHED} turns come and run; control: alone; limit: \
+                     how long agentctl waits"
+                ),
             },
             figure("status-lists", self.lists, "beside 8 that list".to_owned()),
             figure("status-backup", self.backup, "beside backups".to_owned()),
