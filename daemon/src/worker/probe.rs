@@ -56,7 +56,7 @@ impl Drop for ProbeLeader {
 /// Runs a program to its end.
 pub(super) async fn ask(plan: Plan) -> Result<Printed, NoAnswer> {
     let Started { mut child, group } =
-        spawn::start(&plan, Arc::new(|_| {}))
+        spawn::start(&plan, None, Arc::new(|_| {}))
             .await
             .map_err(|failure| {
                 let permanent = failure.is_permanent();

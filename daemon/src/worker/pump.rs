@@ -116,14 +116,16 @@ async fn begin(
             session: session.clone(),
         });
     };
-    let Started { mut child, group } = spawn::start(&plan, Arc::new(note)).await?;
+    let text = plan.launch.stdin.take().map(Arc::new);
+    let input = match text {
+        Some(_) => InputUse::OneText,
+        None => InputUse::Commands,
+    };
+    let started = spawn::start(&plan, text, Arc::new(note)).await?;
+    let Started { mut child, group } = started;
     failpoint!("spawned");
     let Some(pid) = child.id() else {
         return Err(SpawnFailure::permanent("the process was gone at once"));
-    };
-    let input = match plan.launch.stdin {
-        Some(_) => InputUse::OneText,
-        None => InputUse::Commands,
     };
     let pipes = Pipes::of(&mut child, input);
     Ok((Leader::new(child, pid, plan.mark, group), pipes))

@@ -113,9 +113,14 @@ pub(super) struct Started {
 /// Told of a process, by its number, before it does anything.
 pub(super) type Note = Arc<dyn Fn(u32) + Send + Sync>;
 
-/// Starts the process; tries again a few times while the system is short of something. Dropped
-/// before it is done, there will be no process.
-pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, SpawnFailure> {
+/// Starts the process, with all of `text` at its standard input if there is one, else with a pipe;
+/// tries again a few times while the system is short of something. Dropped before it is done, there
+/// will be no process.
+pub(super) async fn start(
+    plan: &Plan,
+    text: Option<Arc<Vec<u8>>>,
+    note: Note,
+) -> Result<Started, SpawnFailure> {
     let Some(program) = plan.launch.argv.first().map(Path::new) else {
         return Err(SpawnFailure::permanent("the agent's command is empty"));
     };
@@ -147,7 +152,7 @@ pub(super) async fn start(plan: &Plan, note: Note) -> Result<Started, SpawnFailu
     let mut group = group(plan);
     let mut pauses = TRIES_AGAIN_AFTER.iter();
     loop {
-        let why = match attempt(plan, group, &note).await {
+        let why = match attempt(plan, text.as_ref(), group, &note).await {
             Ok(started) => return Ok(started),
             Err((why, back)) => {
                 group = back;
@@ -206,6 +211,7 @@ impl Drop for Entering {
 /// One try. Gives the group back when there is no child that could be in it.
 async fn attempt(
     plan: &Plan,
+    text: Option<&Arc<Vec<u8>>>,
     group: Option<Group>,
     note: &Note,
 ) -> Result<Started, (NotEntered, Option<Group>)> {
@@ -215,13 +221,13 @@ async fn attempt(
         Ok(program) => program,
         Err(error) => return Err((here(error), group)),
     };
-    let command = match command(plan, group.as_ref()) {
-        Ok(command) => command,
-        Err(error) => return Err((here(error), group)),
-    };
-    let note = Arc::clone(note);
+    let mut command = command(plan, group.as_ref());
+    let (text, note) = (text.cloned(), Arc::clone(note));
     // Beside the owner: making a process copies our memory, and the child has to get a core.
     let made = tokio::task::spawn_blocking(move || {
+        if let Some(text) = text {
+            command.stdin(one_text::holding(&text)?);
+        }
         let Apart { child, channel } = apart::start(command, Keeps::Standard, move |channel| {
             program.enter(channel)
         })?;
@@ -277,15 +283,11 @@ const fn within(step: SpawnStep) -> Duration {
     }
 }
 
-fn command(plan: &Plan, group: Option<&Group>) -> io::Result<std::process::Command> {
-    let input = match &plan.launch.stdin {
-        Some(text) => one_text::holding(text)?,
-        None => Stdio::piped(),
-    };
+fn command(plan: &Plan, group: Option<&Group>) -> std::process::Command {
     // What it becomes, and where, is said to the child itself.
     let mut command = apart::no_program();
     command
-        .stdin(input)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // A group of its own, so that one signal reaches all that it starts.
@@ -297,7 +299,7 @@ fn command(plan: &Plan, group: Option<&Group>) -> io::Result<std::process::Comma
     if let Some(group) = group {
         enter(&mut command, group);
     }
-    Ok(command)
+    command
 }
 
 /// Puts the limit of open files back in the child.
