@@ -27,11 +27,8 @@ pub(super) async fn list(args: AgentCommandsArgs, socket: Option<&Path>) -> io::
     };
     let answer = client.commands(asked).await;
     client.close().await;
-    let note = answer.as_ref().ok().and_then(|reply| {
-        let told = reply.value.note.clone();
-        let none = || Some(format!("{} has no slash commands", reply.value.agent));
-        told.or_else(|| none().filter(|_| reply.value.commands.is_empty()))
-    });
+    let told = answer.as_ref().ok();
+    let note = told.and_then(|reply| reply.value.note.clone());
     let exit = ask::print(answer, args.json, |told| {
         shown(&told.commands, &Style::of_stdout())
     })?;

@@ -30,15 +30,12 @@ pub(super) fn request(number: u64, pins: &Pins) -> Value {
 
 /// A question of ours that has this id is refused.
 pub(super) fn refused(id: &str, failure: &Failure) -> Option<WorkerEvent> {
-    let commands = || {
-        let (number, result) = (commands_asked(id)?, Err(failure.clone()));
-        Some(WorkerEvent::Commands { number, result })
-    };
-    let Some(number) = asked(id) else {
-        return commands();
-    };
-    let result = Err(failure.clone());
-    Some(WorkerEvent::Models { number, result })
+    if let Some(number) = asked(id) {
+        let result = Err(failure.clone());
+        return Some(WorkerEvent::Models { number, result });
+    }
+    let (number, result) = (commands_asked(id)?, Err(failure.clone()));
+    Some(WorkerEvent::Commands { number, result })
 }
 
 /// The number of the question that has this id.
