@@ -41,11 +41,7 @@ pub fn write(work: &Path, variables: &[(&str, String)], rows: &[Row]) {
     for (number, row) in rows.iter().enumerate() {
         std::fs::write(attempts.join(format!("{number:03}")), row.tries()).unwrap();
     }
-    // By a process of its own: one that is started meanwhile would have the copy open for writing, and
-    // nobody could run it ("Text file busy").
-    let mut copy = std::process::Command::new("cp");
-    let copied = copy.arg(attacker()).arg(work.join("attacker")).status();
-    assert!(copied.unwrap().success());
+    crate::support::copy_program(attacker(), &work.join("attacker"));
 }
 
 /// What each row of the script said, by its number; without its exit code when that is 0.
