@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::agents::every_scenario_is_due;
 use crate::mock_model::MockModel;
 use crate::support::{Daemon, Place, finish, is_alive, kill, needs, skipped, wait_for};
 
@@ -28,6 +29,16 @@ pub fn installed() -> Vec<PathBuf> {
         None
     };
     VERSIONS.iter().filter_map(there).collect()
+}
+
+/// Those that these tests are for on this run: of the older one, which takes seconds for each start, only
+/// what `.ci/agents` names runs on every push.
+pub fn due() -> Vec<PathBuf> {
+    let mut programs = installed();
+    if !every_scenario_is_due() {
+        programs.retain(|program| program.ends_with("pi-1.5.2/bin/pi"));
+    }
+    programs
 }
 
 /// A daemon whose agent `pi` asks the model of this test.
@@ -104,7 +115,7 @@ pub fn text(line: &Value) -> &str {
 #[test]
 fn pi_answers_nc_with_the_models_text() {
     let Some(nc) = needs("nc") else { return };
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let mut command = pi.daemon.place.command(&nc);
         command.arg("-U").arg(pi.daemon.place.socket());
@@ -122,7 +133,7 @@ fn pi_answers_nc_with_the_models_text() {
 
 #[test]
 fn pi_serves_a_second_send_without_earlier_context() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         assert_eq!(text(&pi.ask(&json!({"prompt": "one"}))), "echo: one");
         let first = pi.pid();
@@ -135,7 +146,7 @@ fn pi_serves_a_second_send_without_earlier_context() {
 
 #[test]
 fn pi_session_goes_on_after_its_kill() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
         assert_eq!(send("one")["context"], "new");
@@ -159,7 +170,7 @@ fn pi_session_goes_on_after_its_kill() {
 
 #[test]
 fn pi_killed_amid_a_stream_is_one_error() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
         send("one");
@@ -184,7 +195,7 @@ fn pi_killed_amid_a_stream_is_one_error() {
 
 #[test]
 fn pi_session_goes_on_after_the_daemons_kill() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let line = |prompt: &str| json!({"prompt": prompt, "session": "main"}).to_string();
         pi.daemon.ask(&line("one"));
@@ -202,7 +213,7 @@ fn pi_session_goes_on_after_the_daemons_kill() {
 
 #[test]
 fn pi_aborted_amid_a_stream_stays_usable() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let mut client = pi.daemon.connect();
         client.send(r#"{"type":"send","id":1,"text":"[[hang]]","session":"main"}"#);
@@ -232,7 +243,7 @@ fn pi_aborted_amid_a_stream_stays_usable() {
 
 #[test]
 fn pi_tool_call_is_shown_and_traced() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let lines = pi
             .daemon
@@ -263,7 +274,7 @@ fn pi_tool_call_is_shown_and_traced() {
 
 #[test]
 fn many_deltas_arrive_whole_and_in_order() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let lines = pi.daemon.ask(r#"{"type":"send","text":"[[deltas=500]]"}"#);
         let whole: String = (0..500).map(|n| format!("w{n} ")).collect();
@@ -279,7 +290,7 @@ fn many_deltas_arrive_whole_and_in_order() {
 
 #[test]
 fn pi_provider_error_is_an_error_with_code() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         for (status, code) in [
             (429, "rate-limit"),
@@ -303,7 +314,7 @@ fn pi_provider_error_is_an_error_with_code() {
 
 #[test]
 fn without_key_or_model_it_is_agent_auth() {
-    for program in installed() {
+    for program in due() {
         let place = Place::new("");
         let dir = place.path("pi");
         std::fs::create_dir(&dir).unwrap();
@@ -322,7 +333,7 @@ fn without_key_or_model_it_is_agent_auth() {
 
 #[test]
 fn pi_queues_two_prompts_and_loses_neither() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         // A warm process, and both lines in one write: pi itself would lose the second.
         pi.ask(&json!({"prompt": "warm", "session": "main"}));
@@ -343,7 +354,7 @@ fn pi_queues_two_prompts_and_loses_neither() {
 
 #[test]
 fn pi_that_is_idle_stops_and_comes_back() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::with(&program, "idle_timeout = \"1s\"\n");
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
         send("one");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::pi::{Pi, installed, text};
+use crate::pi::{Pi, due, text};
 
 /// A command `/sure` that asks and says what it heard.
 const EXTENSION: &str = r#"
@@ -20,7 +20,7 @@ export default function (pi) {
 
 #[test]
 fn pi_steering_amid_a_tool_reaches_the_run() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let gate = pi.daemon.path("gate");
         // The word has the tool's last second to get into pi's queue.
@@ -55,7 +55,7 @@ fn pi_steering_amid_a_tool_reaches_the_run() {
 
 #[test]
 fn pi_steering_never_taken_is_not_carried_over() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         pi.ask(&json!({"prompt": "one", "session": "main"}));
         let mut client = pi.daemon.connect();
@@ -85,7 +85,7 @@ fn pi_steering_never_taken_is_not_carried_over() {
 
 #[test]
 fn a_dialog_of_an_extension_is_answered() {
-    for program in installed() {
+    for program in due() {
         let file = tempfile::Builder::new().suffix(".js").tempfile().unwrap();
         std::fs::write(file.path(), EXTENSION).unwrap();
         let flags = format!(", \"-e\", {:?}", file.path());
@@ -113,7 +113,7 @@ fn a_dialog_of_an_extension_is_answered() {
 
 #[test]
 fn pi_compacts_or_says_why_and_goes_on() {
-    for program in installed() {
+    for program in due() {
         let pi = Pi::start(&program);
         let send = |prompt: &str| pi.ask(&json!({"prompt": prompt, "session": "main"}));
         send("one");
@@ -127,7 +127,7 @@ fn pi_compacts_or_says_why_and_goes_on() {
 
 #[test]
 fn another_model_goes_on_with_the_same_session() {
-    for program in installed() {
+    for program in due() {
         // Only the newer dialect has words for it.
         let in_place = !program.to_string_lossy().contains("pi-0.");
         let pi = Pi::start(&program);

@@ -86,14 +86,23 @@ fn is_wanted(name: &str) -> bool {
     listed(name).is_some_and(|words| words.first() == Some(&"push"))
 }
 
-/// Does this scenario run for it on every push? All of them do with `AGENTD_TEST_AGENTS=all`, as every
-/// night.
-fn is_due(driven: &Driven, scenario: &str) -> bool {
-    // DIR/gemini/bin/gemini
-    let name = driven.program.iter().rev().nth(2);
-    let words = name.and_then(|name| listed(name.to_str()?));
-    let scenarios = words.as_ref().and_then(|words| words.get(1..));
+/// `AGENTD_TEST_AGENTS=all`, as every night.
+pub fn every_scenario_is_due() -> bool {
     std::env::var_os("AGENTD_TEST_AGENTS").is_some_and(|which| which == "all")
+}
+
+/// Does this scenario run for it on every push?
+fn is_due(driven: &Driven, scenario: &str) -> bool {
+    // DIR/gemini/bin/gemini, DIR/claude-2.1.329/bin/claude
+    let name = driven.program.iter().rev().nth(2);
+    let name = name.and_then(|name| name.to_str()).unwrap_or_default();
+    let program = || {
+        name.split_once('-')
+            .and_then(|(program, _)| listed(program))
+    };
+    let words = listed(name).or_else(program);
+    let scenarios = words.as_ref().and_then(|words| words.get(1..));
+    every_scenario_is_due()
         || scenarios.is_none_or(|named| named.is_empty() || named.contains(&scenario))
 }
 
