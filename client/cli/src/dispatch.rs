@@ -281,16 +281,8 @@ async fn results(
         let what = format!("{} {have}", names.join(", "));
         return Ok(ask::needs_daemon(client, &what));
     }
-    if !json && missing.len() > FEW {
-        output::note(&format!(
-            "{} of {} jobs are not done",
-            missing.len(),
-            seen.len()
-        ));
-    } else if !json {
-        for job in &missing {
-            output::note(&format!("{job} is not done"));
-        }
+    if !json {
+        tell_missing(&missing, seen.len());
     }
     if let (Exit::Timeout, [first, ..]) = (exit, missing.as_slice()) {
         let again = going_on(&missing, again);
@@ -299,6 +291,15 @@ async fn results(
         ));
     }
     Ok(exit)
+}
+
+fn tell_missing(missing: &[JobId], all: usize) {
+    if missing.len() > FEW {
+        return output::note(&format!("{} of {all} jobs are not done", missing.len()));
+    }
+    for job in missing {
+        output::note(&format!("{job} is not done"));
+    }
 }
 
 /// Who stops waiting is told that the jobs don't stop.

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn line_that_could_not_be_read_is_not_truncated() {
+async fn line_unread_meanwhile_is_not_truncated() {
     let mut peer = open(Origin::Socket).answered();
     peer.say("{\"type\":\"hello\"}\n{\"type\"").await;
     peer.line().await;
