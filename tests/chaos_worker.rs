@@ -9,6 +9,7 @@
 //! | `say TEXT` · `emit N` | says TEXT; says `d0 `, `d1 `, … `dN-1 `, each in a line of its own |
 //! | `note TEXT` | tells TEXT as a warning |
 //! | `tool rw` · `tool ro` | plays a tool call that may change something, or may not |
+//! | `call COMMAND` | begins a tool call with that command, and doesn't end it |
 //! | `ledger TEXT` | appends `JOB ATTEMPT SESSION TEXT` to the file `$CHAOS_LEDGER` and syncs it |
 //! | `alone PATH` | makes the directory, keeps it for 2 ms and removes it; says so if it was there |
 //! | `count` | says how many turns this process served in this session, this one included; with `--resumes` how many the session had |
@@ -307,6 +308,13 @@ impl Turn {
             }
             "attached" => self.attached(),
             "tool" => self.tool(rest == "ro"),
+            "call" => {
+                let input = json!({"command": rest});
+                self.put(
+                    "tool_start",
+                    json!({"tool_call_id": "open", "name": "bash", "input": input}),
+                );
+            }
             "ledger" => {
                 let attempt = &self.send["attempt"];
                 let attempt = if attempt.is_null() {

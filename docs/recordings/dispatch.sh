@@ -5,6 +5,7 @@
 agentctl dispatch --agent timmy --label run=7 "say it back" > jobs
 agentctl dispatch --agent upper --label run=7 "in capitals" >> jobs
 agentctl dispatch --agent count --label run=7 "how many words are these" >> jobs
+#: agentctl collect --json $(cat jobs) >log
 agentctl collect $(cat jobs)
 agentctl jobs --label run=7
 #: agentctl stop

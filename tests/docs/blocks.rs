@@ -13,6 +13,8 @@ pub enum Mark {
     Run,
     /// `<!-- ci: output -->`: what the block before it printed, but for times and names made up.
     Output,
+    /// `<!-- ci: output in any order -->`: the same, but for the order of its lines.
+    OutputInAnyOrder,
     /// `<!-- not run: needs X -->`, with X.
     NotRun(String),
 }
@@ -68,6 +70,7 @@ fn mark_of(line: &str) -> Mark {
     match comment {
         Some("ci: run") => Mark::Run,
         Some("ci: output") => Mark::Output,
+        Some("ci: output in any order") => Mark::OutputInAnyOrder,
         Some(other) => match other.strip_prefix("not run: needs ") {
             Some(needs) => Mark::NotRun(needs.to_owned()),
             None => Mark::None,

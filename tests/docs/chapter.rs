@@ -42,7 +42,7 @@ pub fn run(blocks: &[Block]) -> Result<(), String> {
         shell(&place, &script).map_err(|why| format!("{}: {why}", text.document.display()))?;
     for (number, block) in blocks.iter().enumerate() {
         let before = number.checked_sub(1).map(|before| &blocks[before]);
-        if block.mark == Mark::Output {
+        if matches!(block.mark, Mark::Output | Mark::OutputInAnyOrder) {
             let before = before.filter(|before| before.mark == Mark::Run);
             let before =
                 before.ok_or(format!("{}: the block before it isn't run", block.place()))?;
@@ -51,7 +51,11 @@ pub fn run(blocks: &[Block]) -> Result<(), String> {
             }
             let printed = std::fs::read_to_string(place.path(&format!("out-{}", number - 1)));
             let printed = printed.map_err(|error| format!("{}: {error}", block.place()))?;
-            if plain(&printed) != plain(&block.text) {
+            let shown = |text: &str| match block.mark {
+                Mark::OutputInAnyOrder => sorted(&plain(text)),
+                _ => plain(text),
+            };
+            if shown(&printed) != shown(&block.text) {
                 return Err(format!(
                     "{}: it prints something else:\n{printed}\n{errors}",
                     block.place()
@@ -60,6 +64,12 @@ pub fn run(blocks: &[Block]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 /// Is it meant to be run, and is what it needs there?

@@ -4,12 +4,13 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::supervision::{chaos_in, with_marks};
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, Reaped, finish, kill, lines};
 
 /// `agentctl` with something on its standard input.
 fn piped(place: &Place, args: &[&str], input: &str) -> Finished {
@@ -252,7 +253,23 @@ fn collect_waits_for_one_or_for_a_while() {
         (&line["results"][0]["text"], &line["pending"]),
         (&json!("quick"), &json!([jobs[0]]))
     );
+    // What has ended is printed while the other one goes on.
+    let mut command = daemon.place.command(AGENTCTL);
+    command.args(with_jobs(&["collect"], &jobs));
+    let mut child = Reaped(command.stdout(Stdio::piped()).spawn().unwrap());
+    let printed = lines(child.0.stdout.take().unwrap());
+    let next = || printed.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(
+        [next(), next()],
+        [format!("{} done", jobs[1]), "quick".to_owned()]
+    );
     std::fs::write(gate, "").unwrap();
+    assert_eq!(
+        [next(), next()],
+        [format!("{} done", jobs[0]), "slow".to_owned()]
+    );
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
+    // Of what has ended by then, the order is the one asked for.
     let all = daemon.agentctl(&with_jobs(&["collect"], &jobs));
     assert_eq!(
         (all.code, all.stdout),

@@ -219,9 +219,10 @@ fn terminal_shows_how_far_collected_jobs_are() {
     let (mut other, mut leaves) = at_terminal(&daemon.place, &["collect", "j1", "j2"]);
     other.until("1 of 2 done, 1 running, ");
     kill(leaves.0.id(), Signal::SIGINT);
-    assert_eq!(ended(&mut leaves), (Some(130), String::new()));
+    let printed = "j1 done\nquick\n".to_owned();
+    assert_eq!(ended(&mut leaves), (Some(130), printed));
     let said = other.rest();
-    assert!(said.contains("`agentctl collect j1 j2` waits"), "{said:?}");
+    assert!(said.contains("`agentctl collect j2` waits"), "{said:?}");
     std::fs::write(gate, "").unwrap();
     let (code, said) = ended(&mut child);
     assert_eq!(

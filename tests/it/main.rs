@@ -16,6 +16,7 @@ mod cli;
 mod cli_agents;
 mod cli_agents_changes;
 mod cli_beginnings;
+mod cli_collect;
 mod cli_going_on;
 mod cli_held;
 mod cli_hints;

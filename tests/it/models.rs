@@ -232,3 +232,36 @@ fn models_alone_lists_those_of_all_agents() {
     let of_lists = lines.iter().find(|line| line["agent"] == "lists").unwrap();
     assert_eq!(of_lists["models"][1]["model"], "model-1");
 }
+
+#[test]
+fn model_that_an_agent_lists_not_is_refused() {
+    let daemon = with(&["--models", "3"]);
+    for (session, agent) in [("main", "lists"), ("other", "chaos")] {
+        let made = daemon.agentctl(&["sessions", "new", session, "--agent", agent]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+    }
+    for listed in ["model-1", "chaos/model-1"] {
+        let set = daemon.agentctl(&["model", "main", listed]);
+        assert_eq!((set.code, &*set.stderr), (Some(0), ""), "{set:?}");
+    }
+    for (wanted, says) in [
+        (
+            "foo/bar",
+            "hint: `agentctl models list --session main` lists them",
+        ),
+        ("modle-1", "did you mean `model-1`?"),
+        ("other/model-1", "lists no model `other/model-1`"),
+    ] {
+        let refused = daemon.agentctl(&["model", "main", wanted]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
+    let forced = daemon.agentctl(&["model", "main", "foo/bar", "--force"]);
+    assert_eq!(forced.code, Some(0), "{forced:?}");
+    let unchecked = daemon.agentctl(&["model", "other", "foo/bar"]);
+    assert_eq!(unchecked.code, Some(0), "{unchecked:?}");
+    assert!(
+        unchecked.stderr.contains("`foo/bar` isn't checked"),
+        "{unchecked:?}"
+    );
+}

@@ -323,7 +323,7 @@ fn reconnect_of_collect_that_fails_names_its_jobs() {
     let _place = daemon.kill();
     assert_eq!(ended(&mut child).0, Some(69));
     let seen = terminal.rest();
-    let hint = "hint: `agentctl collect j1 j2` asks for them again once a daemon runs";
+    let hint = "hint: `agentctl collect j1` asks for them again once a daemon runs";
     assert!(seen.contains(hint), "{seen}");
 }
 

@@ -2,11 +2,12 @@
 //! begin with none of them ignored, whoever started it.
 
 use std::process::Command;
+use std::time::Duration;
 
 use nix::libc;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{AGENTD, Client, Daemon, Place, finish, is_alive, wait_for};
+use crate::support::{AGENTD, Client, Daemon, Place, finish, is_alive, poll, wait_for};
 
 fn send_signal(pid: u32, number: i32) {
     let pid = i32::try_from(pid).unwrap();
@@ -145,4 +146,23 @@ fn signals_hangup_takes_no_broken_configuration() {
     let refused = finish(place.command(AGENTD), b"");
     assert_eq!(refused.code, Some(78), "{refused:?}");
     assert!(refused.stderr.contains("config.toml:3:"), "{refused:?}");
+}
+
+#[test]
+fn daemon_stopped_meanwhile_ends_nobodys_turn() {
+    let daemon = Daemon::start();
+    let mut client = daemon.connect();
+    let gate = daemon.path("gate");
+    let prompt = format!("chaos:say up;wait-file {};say done", gate.display());
+    let send = json!({"type": "send", "agent": "chaos", "prompt": prompt, "timeout": 1});
+    client.send(&send.to_string());
+    client.until("message_delta");
+    let pid = daemon.pid();
+    send_signal(pid, libc::SIGSTOP);
+    std::fs::write(gate, "").unwrap();
+    // Past the turn's time, and longer than a busy machine is late.
+    assert_eq!(poll(Duration::from_secs(3), || None::<()>), None);
+    send_signal(pid, libc::SIGCONT);
+    let last = client.last();
+    assert_eq!(last["type"], "message_end", "{last}");
 }

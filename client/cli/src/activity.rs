@@ -5,26 +5,10 @@
 use agentd_protocol::line::{DaemonState, StatusAnswer, WorkerState};
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::rows::JobRow;
-use agentd_protocol::spoken::span;
+use agentd_protocol::spoken::{call, span};
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{JobId, Line};
-use serde_json::Value;
 use std::time::Duration;
-
-/// What of a tool's input says most, in this order.
-const TELLING: &[&str] = &[
-    "command",
-    "cmd",
-    "file_path",
-    "path",
-    "pattern",
-    "query",
-    "url",
-    "description",
-    "prompt",
-];
-/// A tool's input in these words is no longer.
-const INPUT: usize = 60;
 
 /// What a turn is doing.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -78,7 +62,7 @@ impl Activity {
                 ..
             } => Self::Tool {
                 call: tool_call_id.clone(),
-                shown: tool(name, input),
+                shown: call(name, input),
             },
             Line::ToolEnd { tool_call_id, .. } => match self {
                 // Another one runs on.
@@ -162,33 +146,10 @@ pub(super) fn waits_for(
     format!("queued, waiting for a process of {agent}")
 }
 
-/// A tool call as a person would call it: `bash cargo test`.
-fn tool(name: &str, input: &Value) -> String {
-    let told = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(words) => {
-            let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
-            words.map(|words| words.join(" "))
-        }
-        _ => None,
-    };
-    let fields = input.as_object();
-    let best = fields.and_then(|fields| TELLING.iter().find_map(|name| told(fields.get(*name)?)));
-    let Some(said) = best else {
-        return name.to_owned();
-    };
-    let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut short: String = flat.chars().take(INPUT).collect();
-    if short.len() < flat.len() {
-        short.push_str("...");
-    }
-    format!("{name} {short}").trim_end().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn after(lines: &[Value]) -> String {
         let mut activity = Activity::default();

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use agentd_protocol::line::{Stop, TurnFacts};
@@ -21,7 +21,7 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, command_list, compose, connecting, control, output, process, render};
+use super::{ask, command_list, complete, compose, connecting, control, output, process, render};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -99,13 +99,10 @@ fn default_by(socket: Option<&Path>) -> render::DefaultBy {
     if socket.and_then(Target::of_socket).is_some() {
         return render::DefaultBy::Choice;
     }
-    let mut asked = Command::new(oneshot::program());
-    asked.args(["config", "get", "default_agent"]);
-    asked.stderr(Stdio::null()).stdout(Stdio::null());
-    match asked.status() {
-        // It isn't set.
-        Ok(ended) if ended.code() == Some(1) => render::DefaultBy::Look,
-        Ok(_) | Err(_) => render::DefaultBy::Choice,
+    match complete::table() {
+        Some(read) if !read.contains_key("default_agent") => render::DefaultBy::Look,
+        // What can't be read may name one.
+        Some(_) | None => render::DefaultBy::Choice,
     }
 }
 

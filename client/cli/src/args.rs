@@ -350,7 +350,9 @@ from standard input: an argument could be read by everybody with `ps`.")]
     #[command(after_help = "\
 Examples:
   agentctl model main anthropic/claude-sonnet-4-5
-  agentctl model main gpt-5 --provider openai --thinking low")]
+  agentctl model main gpt-5 --provider openai --thinking low
+
+The agent is asked for its models first; one that it doesn't list is taken with --force.")]
     Model(ModelArgs),
     /// Let the agent shorten what it remembers of a session
     #[command(after_help = "\

@@ -311,7 +311,7 @@ fn asked<T>(ask: impl AsyncFnOnce(&mut Client) -> Result<T, RequestError>) -> Op
 }
 
 /// The configuration, if it can be read at once.
-fn table() -> Option<toml::Table> {
+pub(super) fn table() -> Option<toml::Table> {
     settings::read(&first_use::file()?).ok()?.parse().ok()
 }
 

@@ -231,6 +231,7 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         None => format!("{job} {state}\n"),
     };
     let mut shown = Facts { text, style };
+    row.doing.iter().for_each(|doing| shown.add("doing", doing));
     let all = format!("agentctl{there} history --job {} --full", row.job);
     shown.whole("prompt", prompt.as_ref().unwrap_or(&row.preview), &all);
     let model = match (word("provider"), word("model")) {

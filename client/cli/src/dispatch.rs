@@ -3,6 +3,7 @@
 //! Owns where the turns come from, their keys, and what is said of what isn't done. Must not know
 //! how a result looks (`render`).
 
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::pin::pin;
@@ -13,6 +14,7 @@ use agentd_protocol::request::{Send, Wait};
 use agentd_protocol::rows::DispatchedRow;
 use agentd_protocol::work::{JobPhase, Jobs};
 use agentd_protocol::{JobId, Line};
+use serde_json::Value;
 
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
@@ -22,6 +24,9 @@ use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::jobs::{Collected, JobPages};
 use agentd_client::key;
+
+/// Jobs that are named one by one; of more, only how many they are.
+const FEW: usize = 8;
 
 pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let prefix = match &args.key_prefix {
@@ -95,7 +100,11 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
     }
     tell_file(&args.prompts);
     if args.collect {
-        return results(&mut client, &jobs, None, Wait::All, args.json).await;
+        let again = format!(
+            "the same command with `--key-prefix {}`",
+            typed::quoted(&prefix)
+        );
+        return results(&mut client, &jobs, None, Wait::All, args.json, &again).await;
     }
     Ok(Exit::Done)
 }
@@ -113,11 +122,15 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
         true => Some(Duration::ZERO),
         false => timeout,
     };
-    let jobs = match &args.label {
-        None => args.jobs,
-        Some(label) => labelled(&mut client, label).await?,
+    let (jobs, again) = match &args.label {
+        None => (args.jobs, "the same command".to_owned()),
+        Some(label) => {
+            let (there, named) = (typed::which_daemon(), typed::quoted(label));
+            let again = format!("`agentctl{there} collect --label {named}`");
+            (labelled(&mut client, label).await?, again)
+        }
     };
-    let exit = results(&mut client, &jobs, timeout, wait, args.json).await;
+    let exit = results(&mut client, &jobs, timeout, wait, args.json, &again).await;
     client.close().await;
     exit
 }
@@ -177,7 +190,7 @@ fn jobs_of(rows: &[DispatchedRow]) -> Vec<JobId> {
 
 fn tell_accepted(args: &DispatchArgs, jobs: &[JobId]) -> io::Result<()> {
     if args.collect {
-        output::note(&format!("accepted {}", names_of(jobs)));
+        output::note(&format!("accepted {}", short_names_of(jobs)));
         return Ok(());
     }
     output::out(&format!("{}\n", names_of(jobs).replace(' ', "\n")))
@@ -199,59 +212,67 @@ async fn tell_held(client: &mut Client, jobs: &[JobId]) -> Result<(), RequestErr
     Ok(())
 }
 
+/// `again` is what goes on waiting when there are too many jobs to name.
 async fn results(
     client: &mut Client,
     jobs: &[JobId],
     timeout: Option<Duration>,
     wait: Wait,
     json: bool,
+    again: &str,
 ) -> io::Result<Exit> {
     if !json {
         // Should it not be known, the results are asked for all the same.
         let _unknown = tell_held(client, jobs).await;
     }
+    let mut seen = BTreeSet::new();
+    let mut found = Collected {
+        results: Vec::new(),
+        pending: jobs
+            .iter()
+            .copied()
+            .filter(|job| seen.insert(*job))
+            .collect(),
+    };
     let mut stops = StopSignals::hear()?;
     let collecting = async {
-        if !json && output::err_is_terminal() {
-            progress::collect(client, jobs, timeout, wait).await
-        } else {
-            client.collect(jobs, timeout, wait).await
+        if json {
+            let collected = client.collect(jobs, timeout, wait).await;
+            return Ok(collected.map(|collected| found = collected));
         }
+        let tell = |result: &Value| output::out(&render::result(result));
+        progress::collect(client, &mut found, timeout, wait, tell).await
     };
     let collected = tokio::select! {
-        collected = collecting => collected,
-        signal = stops.next() => return Ok(left(jobs, signal)),
-    };
-    let collected = match collected {
-        Ok(collected) => collected,
-        Err(error) => {
-            let exit = ask::tell(&error);
-            if matches!(
-                error,
-                RequestError::NoAnswer(_) | RequestError::Unknown { .. }
-            ) {
-                output::err(&format!(
-                    "hint: `agentctl collect {}` asks for them again once a daemon runs\n",
-                    names_of(jobs)
-                ));
-            }
-            return Ok(exit);
+        collected = collecting => collected?,
+        signal = stops.next() => {
+            tell_unfinished(&found.pending, again);
+            return Ok(signal.into());
         }
     };
-    let exit = exit::of_collected(&collected, wait);
-    let missing = collected.pending.clone();
+    if let Err(error) = collected {
+        let exit = ask::tell(&error);
+        if matches!(
+            error,
+            RequestError::NoAnswer(_) | RequestError::Unknown { .. }
+        ) {
+            let again = going_on(&found.pending, again);
+            output::err(&format!(
+                "hint: {again} asks for them again once a daemon runs\n"
+            ));
+        }
+        return Ok(exit);
+    }
+    let exit = exit::of_collected(&found, wait);
+    let missing = found.pending.clone();
     if json {
-        let Collected { results, pending } = collected;
+        let Collected { results, pending } = found;
         let line = Line::Collect {
             ok: true,
             results,
             pending,
         };
         output::out_json(line.body().as_json())?;
-    } else {
-        for result in &collected.results {
-            output::out(&render::result(result))?;
-        }
     }
     let is_enough = wait == Wait::Any && missing.len() < jobs.len();
     if client.is_alone() && !missing.is_empty() && !is_enough {
@@ -261,29 +282,57 @@ async fn results(
         return Ok(ask::needs_daemon(client, &what));
     }
     if !json {
-        for job in &missing {
-            output::note(&format!("{job} is not done"));
-        }
+        tell_missing(&missing, seen.len());
     }
     if let (Exit::Timeout, [first, ..]) = (exit, missing.as_slice()) {
+        let again = going_on(&missing, again);
         output::err(&format!(
-            "hint: `agentctl collect {}` goes on waiting, `agentctl attach {first}` shows what \
-             {first} does\n",
-            names_of(&missing)
+            "hint: {again} goes on waiting, `agentctl attach {first}` shows what {first} does\n"
         ));
     }
     Ok(exit)
 }
 
+fn tell_missing(missing: &[JobId], all: usize) {
+    if missing.len() > FEW {
+        return output::note(&format!("{} of {all} jobs are not done", missing.len()));
+    }
+    for job in missing {
+        output::note(&format!("{job} is not done"));
+    }
+}
+
 /// Who stops waiting is told that the jobs don't stop.
-fn left(jobs: &[JobId], signal: StopSignal) -> Exit {
-    let (there, names) = (typed::which_daemon(), names_of(jobs));
-    let go_on = if jobs.len() == 1 { "goes" } else { "go" };
+fn tell_unfinished(pending: &[JobId], again: &str) {
+    let go_on = if pending.len() == 1 { "goes" } else { "go" };
+    let (names, again) = (short_names_of(pending), going_on(pending, again));
+    let there = typed::which_daemon();
+    let comma = if pending.len() > FEW { "," } else { "" };
     output::note(&format!(
-        "left; what has not ended of {names} {go_on} on: `agentctl{there} collect {names}` waits \
-         for the results, `agentctl{there} abort JOB` ends one"
+        "left; {names}{comma} {go_on} on: {again} waits for the rest, `agentctl{there} abort JOB` ends one"
     ));
-    signal.into()
+}
+
+/// What waits for these: a command that names them, or, of many, the one that there is.
+fn going_on(pending: &[JobId], again: &str) -> String {
+    if pending.len() > FEW {
+        return again.to_owned();
+    }
+    format!(
+        "`agentctl{} collect {}`",
+        typed::which_daemon(),
+        names_of(pending)
+    )
+}
+
+/// As people read them: of many, how many.
+fn short_names_of(jobs: &[JobId]) -> String {
+    match jobs {
+        [first, .., last] if jobs.len() > FEW => {
+            format!("{} jobs, {first} to {last}", jobs.len())
+        }
+        few => names_of(few),
+    }
 }
 
 /// Not all were handed in, or nobody waited to hear so.

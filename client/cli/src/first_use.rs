@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use agentd_base::{settings, trusted};
+use agentd_base::{configuration, settings, trusted};
 use serde::Deserialize;
 
 use super::daemon::{self, Up};
@@ -137,16 +137,7 @@ fn wish_of(text: &str) -> Start {
 
 /// As the daemon's program would find it.
 pub(super) fn file() -> Option<PathBuf> {
-    let set = |name: &str| {
-        let value = std::env::var_os(name).filter(|value| !value.is_empty());
-        value.map(PathBuf::from)
-    };
-    let absolute = |name: &str| set(name).filter(|path| path.is_absolute());
-    set("AGENTD_CONFIG").or_else(|| {
-        let home = || Some(absolute("HOME")?.join(".config"));
-        let base = absolute("XDG_CONFIG_HOME").or_else(home)?;
-        Some(base.join("agentd/config.toml"))
-    })
+    configuration::file(&|name| std::env::var_os(name))
 }
 
 /// Asks whoever sits there, and keeps the answer.

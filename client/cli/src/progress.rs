@@ -1,12 +1,15 @@
-//! How far jobs are, in a line that is redrawn while somebody waits for them.
+//! Jobs that are waited for: each is told as it ends, and how far they are stands in a line that is
+//! redrawn while somebody looks.
 //!
-//! Owns what is counted, and how often. Must not know how a result looks.
+//! Owns when a result is told, what is counted, and how often. Must not know how a result looks.
 
+use std::io;
 use std::time::Duration;
 
 use agentd_protocol::JobId;
 use agentd_protocol::request::Wait;
 use agentd_protocol::work::{JobPhase, Jobs};
+use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::spinner::Spinner;
@@ -16,6 +19,8 @@ use agentd_client::jobs::Collected;
 
 /// A change is seen within this time.
 const LOOK: Duration = Duration::from_secs(1);
+/// What ends within this time of another is told with it, in the order asked.
+const TOGETHER: Duration = Duration::from_millis(250);
 /// A line that moves, without being a cost.
 const STEP: Duration = Duration::from_millis(100);
 /// Jobs that can be waited for at once, for the first of them.
@@ -23,48 +28,108 @@ const AT_ONCE: usize = 256;
 /// Running ones that are looked for.
 const ROWS: usize = 500;
 
-/// The same as [`Client::collect`], with a line on standard error about how far that is.
+/// Waits for what is pending in `found`, tells each result as it comes and moves it there; on a
+/// terminal with a line about how far that is.
+///
+/// Whoever stops waiting finds in `found` what had not ended.
 pub(super) async fn collect(
     client: &mut Client,
-    jobs: &[JobId],
+    found: &mut Collected,
     timeout: Option<Duration>,
     wait: Wait,
-) -> Result<Collected, RequestError> {
+    mut tell: impl FnMut(&Value) -> io::Result<()>,
+) -> io::Result<Result<(), RequestError>> {
     let mut spinner = Spinner::of_terminal();
     let begun = Instant::now();
-    let left = |timeout: Duration| timeout.saturating_sub(begun.elapsed());
-    let mut pending: Vec<JobId> = jobs.to_vec();
-    pending.sort_unstable();
-    pending.dedup();
-    let all = pending.len();
+    let all = found.pending.len();
+    // What has ended already is there at once.
+    let mut look = Some(Duration::ZERO);
     loop {
-        let left = timeout.map(left);
-        let is_over = left.is_some_and(|left| left.is_zero());
-        let is_enough = wait == Wait::Any && pending.len() < all;
-        if pending.is_empty() || is_over || is_enough {
-            // All of them once more, in the order asked: what has ended is there at once.
-            drop(spinner);
-            return client.collect(jobs, Some(Duration::ZERO), wait).await;
-        }
-        let words = words(all, pending.len(), running(client, &pending).await?);
-        let behind = pending.split_off(pending.len().min(AT_ONCE));
-        let look = left.map_or(LOOK, |left| left.min(LOOK));
-        let collected = {
-            let collecting = client.collect(&pending, Some(look), Wait::Any);
-            tokio::pin!(collecting);
-            let mut steps = interval(STEP);
-            steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            loop {
-                tokio::select! {
-                    collected = &mut collecting => break collected?,
-                    _ = steps.tick() => if let Some(spinner) = &mut spinner {
-                        spinner.draw(&words, begun.elapsed());
-                    },
+        let words = match &spinner {
+            Some(_) if look != Some(Duration::ZERO) => {
+                match running(client, &found.pending).await {
+                    Ok(running) => Some(words(all, found.pending.len(), running)),
+                    Err(error) => return Ok(Err(error)),
                 }
             }
+            _ => None,
         };
-        pending = collected.pending;
-        pending.extend(behind);
+        let drawing = words.as_deref().zip(spinner.as_mut());
+        let ended = tokio::select! {
+            ended = ended(client, &found.pending, look, wait) => ended,
+            never = redrawn(drawing, begun) => match never {},
+        };
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => return Ok(Err(error)),
+        };
+        found.pending = ended.pending;
+        if let Some(spinner) = spinner.as_mut().filter(|_| !ended.results.is_empty()) {
+            spinner.clear();
+        }
+        for result in ended.results {
+            tell(&result)?;
+            found.results.push(result);
+        }
+        let left = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
+        let is_over = left.is_some_and(|left| left.is_zero());
+        let is_enough = wait == Wait::Any && !found.results.is_empty();
+        if found.pending.is_empty() || is_over || is_enough {
+            return Ok(Ok(()));
+        }
+        look = match spinner.is_some() || found.pending.len() > AT_ONCE {
+            true => Some(left.map_or(LOOK, |left| left.min(LOOK))),
+            false => left,
+        };
+    }
+}
+
+/// The next that end of these, in the order asked; none when the time is over.
+async fn ended(
+    client: &mut Client,
+    pending: &[JobId],
+    look: Option<Duration>,
+    wait: Wait,
+) -> Result<Collected, RequestError> {
+    if look == Some(Duration::ZERO) {
+        return client.collect(pending, look, Wait::All).await;
+    }
+    let (first, behind) = pending.split_at(pending.len().min(AT_ONCE));
+    let mut ended = client.collect(first, look, Wait::Any).await?;
+    if ended.results.is_empty() {
+        // Those behind have their turn.
+        ended.pending = [behind, first].concat();
+        return Ok(ended);
+    }
+    if wait == Wait::All && !ended.pending.is_empty() {
+        let mut more = client
+            .collect(&ended.pending, Some(TOGETHER), Wait::All)
+            .await?;
+        more.results.append(&mut ended.results);
+        let place = |result: &Value| {
+            let job = result.get("job").and_then(Value::as_str);
+            first.iter().position(|at| job == Some(&at.to_string()))
+        };
+        more.results.sort_by_cached_key(place);
+        ended = more;
+    }
+    ended.pending.extend(behind);
+    Ok(ended)
+}
+
+/// Redraws the line until somebody has had enough.
+async fn redrawn(
+    drawing: Option<(&str, &mut Spinner)>,
+    begun: Instant,
+) -> std::convert::Infallible {
+    let Some((words, spinner)) = drawing else {
+        return std::future::pending().await;
+    };
+    let mut steps = interval(STEP);
+    steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        steps.tick().await;
+        spinner.draw(words, begun.elapsed());
     }
 }
 

@@ -32,6 +32,10 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
     if labelled {
         columns.push(Column::cut("LABELS", 12));
     }
+    let some_do = rows.iter().any(|row| row.doing.is_some());
+    if some_do {
+        columns.push(Column::cut("DOING", 20));
+    }
     // It tells jobs apart: when they were accepted goes before it.
     columns.push(Column::cut("PROMPT", 20).that_stays());
     let rows: Vec<Vec<Cell>> = rows
@@ -46,6 +50,9 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
             ];
             if labelled {
                 cells.push(labels(&row.labels).into());
+            }
+            if some_do {
+                cells.push(preview_in(row.doing.as_deref().unwrap_or("-"), style).into());
             }
             cells.push(preview_in(&row.preview, style).into());
             cells

@@ -121,7 +121,8 @@ impl OwnTurn<'_> {
         view: impl Fn(&Send) -> V,
     ) -> io::Result<Exit> {
         first_use::daemon(self.socket, self.notes).await?;
-        let until = self.wait.map(|wait| Instant::now() + wait);
+        let taken_within = |wait: Duration| wait.max(turn::TAKEN_WITHIN);
+        let until = self.wait.map(|wait| Instant::now() + taken_within(wait));
         let asks = asker.is_some();
         let outcome = loop {
             let connected =
@@ -155,8 +156,8 @@ impl OwnTurn<'_> {
                         client.close().await;
                         return Ok(exit);
                     }
-                    let left = until.map(|until| until.duration_since(Instant::now()));
-                    turn::run_within(client, &send, &mut view(&send), asker.take(), left).await?
+                    let (view, asker) = (&mut view(&send), asker.take());
+                    turn::run_within(client, &send, view, asker, self.wait).await?
                 }
                 // Who wants no run without a daemon needs one.
                 Err(error @ ClientError::Unreachable { .. })

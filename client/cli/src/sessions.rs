@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::Line;
+use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::nearest::nearest;
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::rows::{FoundRow, SessionPhase, SessionRow};
 use agentd_protocol::work::{
@@ -19,10 +20,11 @@ use super::args::{
 };
 use super::busy::Busy;
 use super::exit::Exit;
-use super::{ask, bench, compose, details, outcome, output, rows, terminal, value};
+use super::{ask, bench, compose, details, outcome, output, rows, terminal, typed, value};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_client::sessions::{FoundPages, Model, SessionPages};
+use agentd_protocol::{Code, Line};
 use agentd_terminal::style::Style;
 
 /// Sessions that a list shows when nobody says how many.
@@ -149,6 +151,11 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
     if !args.json {
         found.retain(|row| row.state != SessionPhase::Closed || !bench::is_of_bench(&row.session));
     }
+    let before = found.len();
+    if !args.json && !args.all {
+        found.retain(|row| !is_unanswered(row));
+    }
+    let unanswered = before - found.len();
     // In the same second the one that was made last was used last, mostly.
     found.reverse();
     found.sort_by_cached_key(|row| std::cmp::Reverse(unix_ms(&row.last_active_at)));
@@ -185,7 +192,22 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
             found.len()
         ));
     }
+    if unanswered > 0 {
+        let sessions = output::counted(u64::try_from(unanswered).unwrap_or(u64::MAX), "session");
+        output::note(&format!(
+            "{sessions} without a name and an answer: `--all` lists them, too"
+        ));
+    }
     Ok(Exit::Done)
+}
+
+/// Is there nothing to go on with? All turns of a session that nobody named have failed, mostly
+/// before the agent said anything.
+fn is_unanswered(row: &SessionRow) -> bool {
+    let number = row.session.strip_prefix('s');
+    let is_unnamed = number.is_some_and(|number| number.parse::<u64>().is_ok());
+    let is_over = matches!(row.state, SessionPhase::Idle | SessionPhase::Closed);
+    is_unnamed && is_over && row.turns > 0 && row.preview.is_empty() && row.model.is_none()
 }
 
 async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {
@@ -368,7 +390,69 @@ pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<
         thinking: args.thinking,
     };
     let mut client = ask::daemon(socket).await?;
+    if !args.force {
+        listed_by_agent(&mut client, &set).await?;
+    }
     ask::print(client.set_model(&set).await, args.json, in_force)
+}
+
+/// Refuses a model that the session's agent doesn't list; says so where that can't be known.
+async fn listed_by_agent(client: &mut Client, set: &SetModel) -> Result<(), Exit> {
+    let asked = Models {
+        session: Some(set.session.clone()),
+        ..Models::default()
+    };
+    let mut busy = Busy::begin();
+    let what = "asking the agent for its models";
+    let told = busy.during(what, client.models(asked)).await;
+    drop(busy);
+    let wanted = name_of(set.provider.as_deref(), &set.model);
+    let listed = match told {
+        Ok(told) if !told.models.is_empty() => told,
+        Err(RequestError::Refused(why)) if why.code == Code::UnknownSession => return Ok(()),
+        Ok(_) | Err(RequestError::Refused(_)) => {
+            output::note(&format!(
+                "the agent doesn't say which models it has, so `{}` isn't checked",
+                output::safe(&wanted)
+            ));
+            return Ok(());
+        }
+        // Nothing is changed then either, and that says why.
+        Err(_) => return Ok(()),
+    };
+    let names: Vec<String> = (listed.models.iter())
+        .map(|row| name_of(row.provider.as_deref(), &row.model))
+        .collect();
+    let is_meant = |row: &ModelRow| {
+        let of_provider =
+            set.provider.is_none() || row.provider.is_none() || row.provider == set.provider;
+        (row.model == set.model && of_provider) || row.model == wanted
+    };
+    if listed.models.iter().any(is_meant) {
+        return Ok(());
+    }
+    let (agent, session) = (output::safe(&listed.agent), typed::quoted(&set.session));
+    let error = format!(
+        "the agent `{agent}` lists no model `{}`",
+        output::safe(&wanted)
+    );
+    let list = format!(
+        "`agentctl models list --session {session}` lists them, `--force` takes it all the same"
+    );
+    let bare = listed.models.iter().map(|row| row.model.as_str());
+    let near = nearest(&wanted, names.iter().map(String::as_str).chain(bare));
+    let hint = match near {
+        Some(near) => format!("did you mean `{}`? {list}", output::safe(near)),
+        None => list,
+    };
+    Err(outcome::ends(Exit::Usage, &error, Some(&hint)))
+}
+
+fn name_of(provider: Option<&str>, model: &str) -> String {
+    provider.map_or_else(
+        || model.to_owned(),
+        |provider| format!("{provider}/{model}"),
+    )
 }
 
 /// `provider/model` at the first slash, unless the provider is given.

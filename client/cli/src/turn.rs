@@ -166,7 +166,11 @@ async fn shown(
         abort: Interrupted::No,
         // A machine that was started after it knows no such time.
         begun: begun.checked_sub(since).unwrap_or(begun),
-        until: wait.map(|wait| begun + wait),
+        wait,
+        until: wait.map(|wait| match asked {
+            Asked::Send(_) => begun + wait.max(TAKEN_WITHIN),
+            Asked::Job(_) => begun + wait,
+        }),
         ticks: ticks(begun),
         heard: Heard::default(),
         waiting: Waiting::default(),
@@ -201,6 +205,10 @@ enum FirstLine {
     Waited,
 }
 
+/// Whoever waits for a turn for less than this waits so long for a daemon that takes it: that is as
+/// long as one may be silent.
+pub(super) const TAKEN_WITHIN: Duration = Duration::from_secs(2);
+
 /// Comes when nobody waits any longer.
 async fn over(until: Option<Instant>) {
     match until {
@@ -218,6 +226,8 @@ struct Running<'a, V> {
     stops: StopSignals,
     abort: Interrupted,
     begun: Instant,
+    /// How long it is waited for, from its acceptance on.
+    wait: Option<Duration>,
     /// Then it goes on without us.
     until: Option<Instant>,
     ticks: Interval,
@@ -293,7 +303,11 @@ impl<V: View> Running<'_, V> {
 
     /// Its lines, as long as the conversation lasts.
     async fn lines(&mut self, id: u64, first: Received) -> io::Result<ConversationEnd> {
-        self.job = job_of(&first).or(self.job);
+        let named = job_of(&first);
+        if self.job.is_none() && named.is_some() {
+            self.until = self.wait.map(|wait| Instant::now() + wait);
+        }
+        self.job = named.or(self.job);
         // Wished for before there was a job that an abort could name.
         if self.abort == Interrupted::Yes && !first.ends_turn() {
             ask_abort(&mut self.client, self.job).await;

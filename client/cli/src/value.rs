@@ -97,6 +97,16 @@ fn begin_of(now: &Zoned, day: Day) -> Result<Duration, jiff::Error> {
     Duration::try_from(now.duration_since(&begun))
 }
 
+/// One agent's name: a list of them would be looked for as a name.
+pub(super) fn agent(text: &str) -> Result<String, String> {
+    match text.split_once(',') {
+        Some((first, _)) => Err(format!(
+            "expected one agent: ask for each, as `--agent {first}`, or leave it out for all"
+        )),
+        None => Ok(text.to_owned()),
+    }
+}
+
 /// The same, or `never`, which is no time at all.
 pub(super) fn span_or_never(text: &str) -> Result<Duration, String> {
     if text == "never" {

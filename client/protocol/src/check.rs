@@ -60,6 +60,9 @@ pub(crate) fn is_absolute(path: &str) -> bool {
 
 pub(crate) fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected> {
     match path {
+        Some(path) if path.contains('\0') => Err(invalid(format!(
+            "`{name}` holds a NUL byte, which no path has"
+        ))),
         Some(path) if !is_absolute(path) => Err(invalid(format!(
             "`{name}` is `{path}`: expected an absolute path"
         ))),

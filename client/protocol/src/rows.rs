@@ -62,6 +62,8 @@ pub struct JobRow {
     pub start_at: Option<String>,
     /// When the turn began that runs.
     pub started_at: Option<String>,
+    /// What the turn does that runs, in a few words for people.
+    pub doing: Option<String>,
     /// Is it stored as running, and the process that ran it gone? The next daemon decides what
     /// becomes of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,8 +1,26 @@
-//! Times as people say them, for the sentences of lines and for whoever prints them.
+//! Times and tool calls as people say them, for the sentences of lines and for whoever prints them.
 //!
-//! Owns which units are named, and how exactly. Pure; must not know what took so long.
+//! Owns which units are named, how exactly, and what of a call says most. Pure; must not know what took
+//! so long.
 
 use std::time::Duration;
+
+use serde_json::Value;
+
+/// What of a tool's input says most, in this order.
+const TELLING: &[&str] = &[
+    "command",
+    "cmd",
+    "file_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+];
+/// A tool's input in these words is no longer.
+const INPUT: usize = 60;
 
 /// `250 ms`, `1.2 s`, `12 s`, `2 min 5 s`, `2 h 5 min`, `1 d 3 h`: the two largest units that matter.
 #[must_use]
@@ -32,6 +50,35 @@ fn units(seconds: u128, large: (u128, &str), small: (u128, &str)) -> String {
         0 => format!("{many} {}", large.1),
         rest => format!("{many} {} {rest} {}", large.1, small.1),
     }
+}
+
+/// A tool call as a person would call it: `bash cargo test`.
+#[must_use]
+pub fn call(name: &str, input: &Value) -> String {
+    let told = |value: &Value| match value {
+        Value::String(text) => Some(short(text.split_whitespace())),
+        Value::Array(words) => {
+            let words: Option<Vec<&str>> = words.iter().map(Value::as_str).collect();
+            words.map(|words| short(words.into_iter().flat_map(str::split_whitespace)))
+        }
+        _ => None,
+    };
+    let fields = input.as_object();
+    let best = fields.and_then(|fields| TELLING.iter().find_map(|name| told(fields.get(*name)?)));
+    let said = best.unwrap_or_default();
+    format!("{name} {said}").trim_end().to_owned()
+}
+
+/// The words as far as they are shown; no more of them is looked at.
+fn short<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let spaced = words.flat_map(|word| word.chars().chain([' ']));
+    let mut begun: String = spaced.take(INPUT + 2).collect();
+    if begun.chars().count() <= INPUT + 1 {
+        begun.truncate(begun.trim_end().len());
+        return begun;
+    }
+    let shown: String = begun.chars().take(INPUT).collect();
+    format!("{shown}...")
 }
 
 #[cfg(test)]

@@ -7,10 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::{JobPhase, UsageRow};
-use crate::usage::{Cost, CostStatus};
-
-/// A turn that is said to have cost more didn't.
-const MOST_USD: f64 = 1e6;
+use crate::usage::{Cost, CostStatus, Usage, is_usd};
 
 /// What some turns used together.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
@@ -81,7 +78,7 @@ impl Sum {
 
     /// Counts what a model used. An agent may have reported anything.
     fn used(&mut self, share: &UsageRow) {
-        let used = share.usage.unwrap_or_default();
+        let used = share.usage.filter(Usage::is_credible).unwrap_or_default();
         let both = used.input_tokens.saturating_add(used.output_tokens);
         let more = |sum: &mut u64, count| *sum = sum.saturating_add(count);
         more(&mut self.input_tokens, used.input_tokens);
@@ -109,11 +106,6 @@ impl Sum {
         self.p95_ms = self.durations.get(place).copied().unwrap_or_default();
         self
     }
-}
-
-/// Dollars that a turn can have cost.
-fn is_usd(usd: f64) -> bool {
-    (0.0..MOST_USD).contains(&usd)
 }
 
 /// A turn as one row for each model that answered it, the last one first.

@@ -4,6 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// No turn uses more tokens: a thousand requests that fill the largest context of today, ten times over.
+pub const MOST_TOKENS: u64 = 10_000_000_000;
+/// A turn that is said to have cost more didn't.
+pub const MOST_USD: f64 = 1e6;
+
 /// Tokens of a turn. What was cached is part of the input and reasoning of the output, as in
 /// OpenTelemetry's conventions for generative AI.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -23,6 +28,19 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Can a turn have used so much?
+    #[must_use]
+    pub fn is_credible(&self) -> bool {
+        let counts = [
+            self.input_tokens,
+            self.output_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
+            self.reasoning_tokens,
+        ];
+        counts.iter().all(|count| *count <= MOST_TOKENS)
+    }
+
     /// The same, from whoever counts the input without what was cached.
     #[must_use]
     pub const fn cached_apart(mut self) -> Self {
@@ -70,6 +88,19 @@ pub struct Cost {
     /// Who says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+}
+
+impl Cost {
+    /// Can a turn have cost so much, as far as dollars are told?
+    #[must_use]
+    pub fn is_credible(&self) -> bool {
+        self.usd.is_none_or(is_usd)
+    }
+}
+
+/// Dollars that a turn can have cost.
+pub(crate) fn is_usd(usd: f64) -> bool {
+    (0.0..MOST_USD).contains(&usd)
 }
 
 impl Default for Cost {

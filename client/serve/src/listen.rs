@@ -3,7 +3,9 @@
 //! Owns HTTP/1 and its limits. Must not know what is asked, nor whose place makes room (`places`).
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::Cursor;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
@@ -151,23 +153,44 @@ async fn requests(server: Arc<Serving>, stream: TcpStream, head: Vec<u8>, place:
     let mut stopping = server.app.stopping.clone();
     let (reads, writes) = stream.into_split();
     let stream = tokio::io::join(Cursor::new(head).chain(reads), writes);
-    let service =
-        service_fn(move |request| answer(Arc::clone(&server), Arc::clone(&place), request));
-    let connection = http1::Builder::new()
+    let asked = Arc::clone(&place);
+    let service = service_fn(move |request| {
+        Box::pin(answer(Arc::clone(&server), Arc::clone(&asked), request))
+    });
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience.head)
         .max_buf_size(LONGEST_HEAD)
         .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
+        ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => Some(ended),
         _ = stopping.wait_for(|stopping| *stopping) => None,
     };
-    if ended.is_none() {
-        connection.as_mut().graceful_shutdown();
+    let Some(ended) = ended else {
+        Pin::new(&mut connection).graceful_shutdown();
         // Whoever left, or said what isn't HTTP, was told so or doesn't hear it.
         let _broken = connection.await;
+        return;
+    };
+    if ended.is_ok() {
+        let mut stream = connection.into_parts().io.into_inner();
+        tokio::select! {
+            () = lingers(&mut stream) => {}
+            () = place.displaced() => {}
+        }
     }
+}
+
+/// Says that nothing follows, and reads what still comes: an answer before the end of a body would be
+/// lost with the rest of it, and whoever sends that would see a broken pipe.
+async fn lingers(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let reading = async {
+        stream.shutdown().await?;
+        let mut rest = vec![0; 64 * 1024];
+        while stream.read(&mut rest).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _gone_or_late = timeout(REFUSED_WITHIN, reading).await;
 }
 
 fn prepare(stream: &TcpStream, patience: Patience) {
@@ -240,15 +263,11 @@ fn too_many() -> Problem {
 
 /// Says this, whatever is asked, and that nothing follows.
 async fn tell(mut stream: TcpStream, problem: &Problem) {
-    let telling = async {
-        stream.write_all(&problem.alone()).await?;
-        stream.shutdown().await?;
-        // What was asked is read, or the answer would be lost with it.
-        let mut asked = [0; 4096];
-        while stream.read(&mut asked).await? > 0 {}
-        std::io::Result::Ok(())
-    };
-    let _gone_or_late = timeout(REFUSED_WITHIN, telling).await;
+    let said = problem.alone();
+    let telling = timeout(REFUSED_WITHIN, stream.write_all(&said));
+    if let Ok(Ok(())) = telling.await {
+        lingers(&mut stream).await;
+    }
 }
 
 #[cfg(test)]

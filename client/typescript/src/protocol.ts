@@ -686,6 +686,8 @@ export interface JobRow {
   start_at?: string;
   /** When the turn began that runs. */
   started_at?: string;
+  /** What the turn does that runs, in a few words for people. */
+  doing?: string;
   /**
    * Is it stored as running, and the process that ran it gone? The next daemon decides what
    * becomes of it.

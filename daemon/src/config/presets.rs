@@ -32,6 +32,8 @@ struct Login {
 enum Absence {
     /// Nobody is logged in.
     LoggedOut,
+    /// The same, unless the configuration gives the agent variables: it takes keys of many names.
+    UnlessGiven,
     /// Nothing: the agent has other places, such as the system's key ring.
     Unknown,
 }
@@ -80,7 +82,16 @@ pub(super) const PRESETS: &[Preset] = &[
         passes: &[],
         login: Login {
             files: &[("PI_CODING_AGENT_DIR", ".pi/agent", "auth.json")],
-            ..ELSEWHERE
+            api_keys: &[],
+            settings: &[
+                // Models of the user's own, with their keys or without any.
+                (("PI_CODING_AGENT_DIR", ".pi/agent", "models.json"), &[""]),
+                (
+                    ("PI_CODING_AGENT_DIR", ".pi/agent", "settings.json"),
+                    &["extensions", "packages"],
+                ),
+            ],
+            absence: Absence::UnlessGiven,
         },
     },
     Preset {
@@ -491,7 +502,12 @@ pub fn logged_in(
         Some(Err(_unread)) => true,
         None => false,
     });
-    (login.absence == Absence::LoggedOut && !elsewhere && !silent).then_some(false)
+    let tells = match login.absence {
+        Absence::LoggedOut => true,
+        Absence::UnlessGiven => agent.pass_env.is_empty() && agent.env.is_empty(),
+        Absence::Unknown => false,
+    };
+    (tells && !elsewhere && !silent).then_some(false)
 }
 
 /// Variables that say where opencode keeps its login and its configuration.

@@ -10,6 +10,7 @@ pub mod content;
 pub mod detached;
 pub mod directories;
 pub mod files;
+pub mod gap;
 pub mod inherited;
 pub mod instance;
 #[cfg(target_os = "macos")]

@@ -17,6 +17,7 @@ use agentd_core::{Effect, Event, State};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
 
+use crate::platform::gap;
 use crate::server::boot_timer::BootTimer;
 use crate::server::logged;
 use crate::server::peer::ConnCommand;
@@ -115,7 +116,10 @@ pub struct Owner<H> {
     state: State,
     wires: OwnerChannels,
     host: H,
+    /// Later than it was by all the time in which we didn't run.
     started: Instant,
+    /// When an event was last dealt with, since then.
+    looked: Duration,
     peers: BTreeMap<ConnId, mpsc::Sender<ConnCommand>>,
     workers: BTreeMap<WorkerId, (Generation, mpsc::Sender<ProcessCommand>)>,
     recoveries: BTreeMap<String, Recovery>,
@@ -137,6 +141,7 @@ impl<H: Host> Owner<H> {
             wires,
             host,
             started,
+            looked: Duration::ZERO,
             peers: BTreeMap::new(),
             workers: BTreeMap::new(),
             recoveries: BTreeMap::new(),
@@ -332,12 +337,22 @@ impl<H: Host> Owner<H> {
         });
     }
 
-    fn now(&self) -> Now {
+    fn now(&mut self) -> Now {
+        let mut mono = self.started.elapsed();
+        let due = self.state.next_deadline();
+        let overdue = due.map_or(Duration::ZERO, |due| mono.saturating_sub(due));
+        if let Some(left) = gap::left_after(overdue) {
+            // Nobody was silent but we: what they said meanwhile is heard first.
+            let away = (overdue + left).min(mono.saturating_sub(self.looked));
+            self.started += away;
+            mono -= away;
+        }
+        self.looked = mono;
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            mono: self.started.elapsed(),
+            mono,
             boot_ms: boot_ms(),
             wall_ms: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX),
         }
@@ -346,7 +361,8 @@ impl<H: Host> Owner<H> {
     fn apply(&mut self, event: Event) {
         // What one event needs another needs, too.
         let mut effects = std::mem::take(&mut self.effects);
-        self.state.apply(self.now(), event, &mut effects);
+        let now = self.now();
+        self.state.apply(now, event, &mut effects);
         self.handled += 1;
         // A worker is told its prompt before its sender is told `accepted`: the turn takes as long
         // as the worker, and whoever is woken first may take this thread's core.

@@ -35,6 +35,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::platform::gap;
 use crate::platform::memory;
 use input::{Input, Item};
 use ledger::Ledger;
@@ -244,7 +245,9 @@ impl Peer {
                 PeerStep::Attached(Some(event)) => self.reading = Reading::Done(event),
                 PeerStep::Attached(None) => self.close(),
                 PeerStep::Room => {}
-                PeerStep::Due => self.line_took_too_long(),
+                PeerStep::Due => {
+                    self.line_took_too_long();
+                }
             }
         }
     }
@@ -427,18 +430,24 @@ impl Peer {
         self.closing_since.get_or_insert_with(Instant::now);
     }
 
-    fn line_took_too_long(&mut self) {
-        if self.may_read()
-            && self
-                .input
-                .began()
-                .is_some_and(|at| at + LINE_WITHIN <= Instant::now())
-        {
-            let error = format!("a line did not end within {} s", LINE_WITHIN.as_secs());
-            self.refuse(None, truncated(error));
-            self.input.stop();
-            self.stage = self.stage.max(Stage::Finishing);
+    /// Is a line over, or has it more time as we couldn't read it?
+    fn line_took_too_long(&mut self) -> bool {
+        let (now, began) = (Instant::now(), self.input.began());
+        let Some(due) = began.map(|at| at + LINE_WITHIN).filter(|due| *due <= now) else {
+            return false;
+        };
+        if !self.may_read() {
+            return false;
         }
+        if let Some(left) = gap::left_after(now - due) {
+            self.input.began_at(now + left - LINE_WITHIN);
+            return true;
+        }
+        let error = format!("a line did not end within {} s", LINE_WITHIN.as_secs());
+        self.refuse(None, truncated(error));
+        self.input.stop();
+        self.stage = self.stage.max(Stage::Finishing);
+        true
     }
 
     /// Does it still wait for answers, and can't ask for anything more? To be told once.
@@ -523,12 +532,8 @@ impl Peer {
     /// Was there something after all?
     async fn takes_a_last_look<R: AsyncRead + Unpin>(&mut self, reader: &mut R) -> bool {
         // A line that isn't over in time comes to its end here, too.
-        let late = self.stage < Stage::Closing && !self.output.broken() && {
-            let before = self.input.stopped();
-            self.line_took_too_long();
-            !before && self.input.stopped()
-        };
-        if late {
+        let late = self.stage < Stage::Closing && !self.output.broken();
+        if late && self.line_took_too_long() {
             return true;
         }
         if !self.may_read() || self.input.stopped() {

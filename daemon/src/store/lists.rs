@@ -229,6 +229,7 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<rows::JobRow> {
         start_at: time(9)?,
         // Whoever runs it knows.
         started_at: None,
+        doing: None,
         // By who ran it.
         cut_off: false,
         finished_at: time(10)?,

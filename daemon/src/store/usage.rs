@@ -96,7 +96,8 @@ impl FinalUsage {
     fn others(&self, calls: Vec<ModelCall>) -> Vec<UsagePart> {
         let mut parts: Vec<UsagePart> = Vec::new();
         for call in calls {
-            let (Some(provider), Some(usage)) = (call.provider, call.usage) else {
+            let credible = call.usage.filter(Usage::is_credible);
+            let (Some(provider), Some(usage)) = (call.provider, credible) else {
                 continue;
             };
             if Some(&provider) == self.provider.as_ref() && call.model == self.model {

@@ -24,6 +24,7 @@ use super::versions::Unready;
 use super::worker_io::WorkerIo;
 use super::{ProcessCommand, SpawnRecord};
 use crate::adapter::Adapter;
+use crate::platform::gap;
 
 /// Standard input that takes nothing for this long is stuck: a pipe holds 64 KiB, so the process
 /// doesn't read.
@@ -211,6 +212,21 @@ impl Pipes {
         }
     }
 
+    /// Could we not look when its time was over? Then it has some more.
+    fn had_no_time(&mut self) -> bool {
+        let now = Instant::now();
+        let overdue = |due: Instant| gap::left_after(now.saturating_duration_since(due));
+        if let Some((due, _)) = &mut self.trouble {
+            return overdue(*due).inspect(|left| *due = now + *left).is_some();
+        }
+        let Some(since) = &mut self.waits else {
+            return false;
+        };
+        let left = overdue(*since + WRITES_WITHIN);
+        left.inspect(|left| *since = now + *left - WRITES_WITHIN)
+            .is_some()
+    }
+
     fn stuck_at(&self) -> Option<(Instant, &'static str)> {
         let writing = self.waits.filter(|_| self.stdin.is_some());
         let stalled = writing.map(|since| {
@@ -289,7 +305,7 @@ async fn pump(
             result = read(&mut pipes.stdout, &mut out), if listening => {
                 pipes.heard(voice, &out, result);
             }
-            () = at(stuck.map(|(when, _)| when)) => {
+            () = at(stuck.map(|(when, _)| when)) => if !pipes.had_no_time() {
                 pipes.told = true;
                 voice.stuck(stuck.map_or("", |(_, why)| why));
             }

@@ -326,6 +326,11 @@ fn http_body_too_long_is_not_read() {
         (answer.status, answer.code().as_str()),
         (413, "frame-too-long")
     );
+    // Whoever sends all the same hears it, and no broken pipe.
+    let long = " ".repeat(MOST + 4 * 1024 * 1024);
+    let length = format!("Content-Length: {}\r\n", long.len());
+    let said = http.raw(dispatch(&http, &length, &long).as_bytes());
+    assert_eq!(Answer::parse(&said).status, 413);
     let most = format!("Content-Length: {}\r\n", u64::MAX);
     let said = http.raw(dispatch(&http, &most, "").as_bytes());
     assert!(said.starts_with("HTTP/1.1 4"), "{said}");

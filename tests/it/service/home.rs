@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use super::*;
-use crate::support::{Reaped, needs};
+use crate::support::{Reaped, copy_program, needs};
 
 /// The user's own manager, as it is started when somebody logs in.
 pub(super) fn log_in() -> Reaped {
@@ -98,7 +98,7 @@ fn service_with_a_replaced_program_refuses_nobody() {
     fs::create_dir(&bin).unwrap();
     let ours = Path::new("/run/agentd-programs");
     for program in ["agentd", "agentctl"] {
-        fs::copy(ours.join(program), bin.join(program)).unwrap();
+        copy_program(ours.join(program), &bin.join(program));
     }
     let installed = bin.join("agentctl");
     let installed = installed.to_str().unwrap();
@@ -115,7 +115,7 @@ fn service_with_a_replaced_program_refuses_nobody() {
         |prompt: &str| agentctl(&["dispatch", "--agent", "chaos", "--session", "s", prompt]);
     let jobs = [dispatch(&prompt), dispatch("chaos:say later")];
     // As a package does it: the old program's file stays as long as it runs.
-    fs::copy(ours.join("agentd"), bin.join("agentd.new")).unwrap();
+    copy_program(ours.join("agentd"), &bin.join("agentd.new"));
     fs::rename(bin.join("agentd.new"), &program).unwrap();
     assert_ne!(runs(before), fs::metadata(&program).unwrap().ino());
     let over = AtomicBool::new(false);

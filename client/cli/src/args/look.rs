@@ -58,7 +58,7 @@ pub struct LogsArgs {
     #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// Only of this agent
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME", value_parser = crate::value::agent)]
     pub agent: Option<String>,
     /// Not older than this: 90s, 2h, 7d, today, yesterday
     #[arg(long, value_name = "SPAN", value_parser = crate::value::since)]
@@ -77,7 +77,7 @@ pub struct LogsArgs {
 // `usage`.
 #[derive(Args, Clone, Debug)]
 pub struct UsageArgs {
-    /// Only turns accepted no longer ago than this: 90s, 2h, 7d, today, yesterday
+    /// Only turns accepted from then on, up to now: 90s, 2h or 7d ago, today, yesterday
     #[arg(long, value_name = "SPAN", value_parser = crate::value::since)]
     pub since: Option<Duration>,
     /// By what it is added up

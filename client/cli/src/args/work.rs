@@ -79,7 +79,7 @@ pub struct JobsArgs {
     #[arg(value_name = "JOB", conflicts_with_all = ["session", "agent", "state", "label", "parent", "since", "limit"])]
     pub job: Option<JobId>,
     /// Only of this agent
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME", value_parser = value::agent)]
     pub agent: Option<String>,
     /// Only of this session
     #[arg(long, short, value_name = "NAME")]
@@ -167,11 +167,14 @@ pub struct SessionsArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ListSessionsArgs {
     /// Only of this agent
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short, value_name = "NAME", value_parser = value::agent)]
     pub agent: Option<String>,
     /// Those that were closed, instead of those that are there
     #[arg(long)]
     pub closed: bool,
+    /// Those that nobody named and that were never answered, too
+    #[arg(long)]
+    pub all: bool,
     /// At most so many, those used last; 50 when not given, with --json all
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = value::count)]
     pub limit: Option<usize>,
@@ -502,6 +505,9 @@ pub struct ModelArgs {
     /// How hard to think, in the agent's words
     #[arg(long, value_name = "LEVEL")]
     pub thinking: Option<String>,
+    /// Whatever models the agent lists
+    #[arg(long)]
+    pub force: bool,
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,

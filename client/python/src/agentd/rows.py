@@ -73,6 +73,8 @@ class Job(Row):
     start_at: datetime | None = None
     started_at: datetime | None = None
     """When the turn began that runs now."""
+    doing: str | None = None
+    """What the turn does that runs, in a few words for people."""
     cut_off: bool = False
     """Stored as running, and the process that ran it is gone: the next daemon decides."""
     finished_at: datetime | None = None

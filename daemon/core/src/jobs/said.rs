@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use agentd_protocol::line::{Context, Level, ToolTrace};
+use agentd_protocol::spoken::call;
 use agentd_protocol::{Body, Code};
 
 use crate::ids::Token;
@@ -91,6 +92,19 @@ impl Usual for Said {
             last: None,
         };
         &NOTHING
+    }
+}
+
+impl Said {
+    /// What its agent does, in a few words for people; none before it says anything.
+    pub(crate) fn doing(&self) -> Option<String> {
+        let mut tools = self.tools.iter().rev();
+        if let Some((open, _)) = tools.find(|(tool, _)| tool.ok.is_none()) {
+            return Some(call(&open.name, &open.input));
+        }
+        let last = self.messages.last()?;
+        let thinks = last.text.is_empty() && !last.thinking.is_empty();
+        Some(if thinks { "thinking" } else { "answering" }.to_owned())
     }
 }
 

@@ -350,13 +350,14 @@ impl State {
             }
             ended => ended,
         };
-        let started_at = match state {
-            JobPhase::Running => self.began_at(row.job),
-            _ => None,
-        };
+        let running = self
+            .jobs
+            .numbered(row.job)
+            .filter(|_| state == JobPhase::Running);
         JobRow {
             state,
-            started_at,
+            started_at: running.and_then(|_| self.began_at(row.job)),
+            doing: running.and_then(|turn| self.doing(turn)),
             ..row
         }
     }

@@ -309,6 +309,15 @@ impl State {
             .iter()
             .any(|(_, open)| open.turn == turn)
     }
+
+    /// What a running turn does, in a few words for people.
+    pub(crate) fn doing(&self, turn: TurnId) -> Option<String> {
+        let mut open = self.peers.questions().iter();
+        match open.find(|(_, open)| open.turn == turn) {
+            Some((_, open)) => Some(format!("waiting for an answer: {}", open.asking.title)),
+            None => self.jobs.get(&turn)?.said.doing(),
+        }
+    }
 }
 
 /// What an agent hears when nobody answers.

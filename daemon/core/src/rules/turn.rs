@@ -3,7 +3,7 @@
 //! Owns the limits of a turn's output and the order of its lines. Must not know wires: adapters
 //! have translated already.
 
-use agentd_protocol::line::{Context, FileChange, Level, Line, Sandbox, Stop, ToolTrace};
+use agentd_protocol::line::{Context, Cost, FileChange, Level, Line, Sandbox, Stop, ToolTrace};
 use agentd_protocol::{Code, JobId, limits};
 
 use crate::ids::{Generation, Process, SessionId, TurnId, WorkerId};
@@ -452,8 +452,20 @@ impl State {
         self.say_numbered(turn, &line);
     }
 
+    /// What no turn can have used or cost isn't known then, and a note says so.
+    fn credible(&mut self, turn: TurnId, mut outcome: Outcome) -> Outcome {
+        let told = outcome.usage.take_if(|usage| !usage.is_credible());
+        if told.is_some() || !outcome.cost.is_credible() {
+            outcome.cost = Cost::default();
+            let text = "the agent says that the turn used or cost what no turn does: not counted";
+            self.note(turn, &Notice::warning("usage-not-credible", text));
+        }
+        outcome
+    }
+
     /// The worker itself says that a turn is over, and how.
     fn turn_ended(&mut self, turn: TurnId, outcome: Outcome) {
+        let outcome = self.credible(turn, outcome);
         let job = expected!(self.jobs.get_mut(turn));
         let Some(process) = job.process() else { return };
         // An agent that streams nothing gives its text at the end; and what it says last counts, should

@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentd_core::ids::{ConnId, Generation, WorkerId};
 use agentd_core::worker::{Exit, Outcome, WorkerEvent};
 use agentd_protocol::Code;
+use agentd_protocol::line::{Cost, CostStatus, Usage};
 
 use crate::agents::settings;
 use crate::world::World;
@@ -99,6 +100,38 @@ fn final_text_alone_is_one_delta_not_native() {
         (&delta["native"], &delta["text"]),
         (&false.into(), &"all at once".into())
     );
+}
+
+#[test]
+fn usage_that_no_turn_has_is_not_known() {
+    for (tokens, usd) in [(1_000_000_000_000_000_000, 0.1), (5, -3.0), (5, 1e9)] {
+        let (mut world, conn, process) = running();
+        let turn = world.processes.get_mut(&process).unwrap().turns.remove(0);
+        let usage = Usage {
+            input_tokens: tokens,
+            ..Usage::default()
+        };
+        let cost = Cost {
+            usd: Some(usd),
+            status: CostStatus::Actual,
+            source: None,
+        };
+        let outcome = Box::new(Outcome {
+            usage: Some(usage),
+            cost,
+            ..Outcome::ended(agentd_protocol::line::Stop::EndTurn)
+        });
+        world.worker(process, WorkerEvent::Ended { turn, outcome });
+        let told = world.told_to(conn);
+        assert!(
+            told.contains(&"1:note usage-not-credible".to_owned()),
+            "{told:?}"
+        );
+        let last = world.clients[&conn].lines.last().unwrap();
+        assert_eq!(last["cost"]["status"], "unknown", "{last}");
+        let counted = if tokens == 5 { Some(5) } else { None };
+        assert_eq!(last["usage"]["input_tokens"].as_u64(), counted, "{last}");
+    }
 }
 
 #[test]

@@ -313,6 +313,17 @@ fn login_is_seen_by_file_or_variable() {
     assert_eq!(known("/bin/codex", &key[..1]), Some(true));
     assert_eq!(known("/bin/codex", &key[1..]), Some(false));
     assert_eq!(of(Kind::Codex, "/bin/codex", &key), Some(false));
+    assert_eq!(of(Kind::Pi, "/bin/pi", &[]), Some(false));
+    // It takes keys of many names, if it gets any.
+    let given = AgentConfig {
+        pass_env: vec!["MISTRAL_API_KEY".to_owned()],
+        ..agent(Kind::Pi, "/bin/pi")
+    };
+    let files = Files::default();
+    assert_eq!(
+        logged_in(&given, Some(home.path()), &|_| None, &files),
+        None
+    );
     assert_eq!(known("/bin/goose", &[]), None);
     assert_eq!(known("/bin/cat", &[]), None);
     let moved = home.path().join("moved");
@@ -349,6 +360,12 @@ fn login_named_otherwise_in_settings_is_open() {
             ".codex/config.toml",
             "model = \"gpt-5\"",
             "cli_auth_credentials_store = \"keyring\"",
+        ),
+        (
+            "pi",
+            ".pi/agent/settings.json",
+            r#"{"theme":"dark"}"#,
+            r#"{"packages":["npm:provider"]}"#,
         ),
         (
             "opencode",

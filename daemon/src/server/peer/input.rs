@@ -219,6 +219,11 @@ impl Input {
         self.began
     }
 
+    /// From when on its time counts.
+    pub(super) const fn began_at(&mut self, when: Instant) {
+        self.began = Some(when);
+    }
+
     pub(super) const fn any_line(&self) -> bool {
         self.any_line
     }

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{COMMANDS, ConnCommand, Known, PeerConfig, serve};
 
+mod gaps;
 mod turns;
 
 const CONN: ConnId = ConnId(5);
