@@ -352,20 +352,27 @@ pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<
     let (session, model) = args
         .of()
         .map_err(|why| outcome::ends(Exit::Usage, why, Some("`agentctl model SESSION MODEL`")))?;
-    if model.is_empty() || (args.provider.is_none() && model.starts_with('/')) {
+    let wrong =
+        |model: &str| model.is_empty() || (args.provider.is_none() && model.starts_with('/'));
+    if let Some(model) = model.filter(|model| wrong(model)) {
         let error = format!("`{model}` is no model: expected MODEL, or PROVIDER/MODEL");
         output::error(&error, Some("`agentctl model SESSION MODEL`"));
         return Ok(Exit::Usage);
     }
-    let (session, (provider, model)) = (
-        session.to_owned(),
-        split_model(args.provider.clone(), model),
-    );
+    let session = session.to_owned();
+    let (provider, model) = match model {
+        Some(model) => {
+            let (provider, model) = split_model(args.provider.clone(), model);
+            (provider, Some(model))
+        }
+        None => (args.provider.clone(), None),
+    };
     let set = SetModel {
         session,
         provider,
         model,
         thinking: args.thinking,
+        mode: args.mode,
     };
     let mut client = ask::daemon(socket).await?;
     ask::print(client.set_model(&set).await, args.json, in_force)
@@ -385,7 +392,9 @@ fn in_force(model: &Model) -> String {
     let name = model.model.as_deref().unwrap_or("the agent's own model");
     let thinking = model.thinking.as_ref();
     let thinking = thinking.map_or_else(String::new, |level| format!(", thinking {level}"));
-    let shown = format!("{}: {provider}{name}{thinking}\n", model.session);
+    let mode = model.mode.as_ref();
+    let mode = mode.map_or_else(String::new, |mode| format!(", mode {mode}"));
+    let shown = format!("{}: {provider}{name}{thinking}{mode}\n", model.session);
     output::safe(&shown).into_owned()
 }
 
@@ -437,7 +446,9 @@ mod tests {
             provider: Some("openai".to_owned()),
             model: Some("gpt-5".to_owned()),
             thinking: Some("low".to_owned()),
+            mode: Some("plan".to_owned()),
         };
-        assert_eq!(in_force(&model), "main: openai/gpt-5, thinking low\n");
+        let shown = "main: openai/gpt-5, thinking low, mode plan\n";
+        assert_eq!(in_force(&model), shown);
     }
 }

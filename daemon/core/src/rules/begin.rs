@@ -8,7 +8,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Context;
 use agentd_protocol::request::Send;
 
-use crate::agent::Resume;
+use crate::agent::{Modes, Resume};
 use crate::effect::{Effect, StopStage};
 use crate::ids::{Process, SessionId, TurnId, WorkerId};
 use crate::jobs::job::{Job, Phase};
@@ -23,7 +23,7 @@ use crate::rules::beginning::begun;
 use crate::rules::turn_timeout::allowed;
 use crate::sessions::session::Session;
 use crate::state::State;
-use crate::store::Write;
+use crate::store::{Pins, Write};
 use crate::worker::{Failure, WorkerCommand};
 
 impl State {
@@ -173,7 +173,12 @@ impl State {
             _ => (None, None),
         };
         let is_first = session.turns == 0 && job.attempt <= 1;
-        let prompt = job.prompt(turn, session, native.as_deref(), given, begins);
+        let mut prompt = job.prompt(turn, session, native.as_deref(), given, begins);
+        if let (Some(prompt), Some(agent)) = (&mut prompt, self.settings.agents.get(&session.agent))
+            && agent.describe.modes == Modes::Offered
+        {
+            prompt.mode = pins::mode(agent, &session.pins);
+        }
         self.jobs.unclock(turn);
         if context == Context::Lost {
             self.lost_context(turn, process.worker, name);
@@ -360,7 +365,13 @@ impl State {
         // The agent may be run in another form than when the turn was accepted.
         let agent = self.settings.agents.get(&slot.agent)?;
         if slot.is_one_turn()
-            && let Err(refused) = pins::check(agent, &job.terms.pins())
+            && let Err(refused) = pins::check(
+                agent,
+                &Pins {
+                    mode: session.pins.mode.clone(),
+                    ..job.terms.pins()
+                },
+            )
         {
             return Some(Failure {
                 hint: refused.hint,

@@ -4,6 +4,7 @@
 
 use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
 use super::*;
+use agentd_core::agent::Modes;
 use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 
@@ -271,6 +272,15 @@ fn kinds() -> String {
             Levels::Any => given(it.thinking_per_turn).to_owned(),
             Levels::Known(known) => format!("{}: {}", given(it.thinking_per_turn), each(known)),
             Levels::None => "no".to_owned(),
+        }),
+        row("mode", &|it| match it.modes {
+            Modes::Offered => "with each turn, of those that it offers".to_owned(),
+            Modes::Known(known) => {
+                let ids: Vec<&str> = known.iter().map(|it| it.id).collect();
+                let started = "when the process starts, or between turns";
+                format!("{started}: {}", each(&ids))
+            }
+            Modes::None => "no".to_owned(),
         }),
         row("ready within", &|it| {
             format!("{} s", it.ready_within.as_secs())
