@@ -4,7 +4,7 @@
 
 use agentd_protocol::answered;
 use agentd_protocol::commands::{CommandRow, Commands};
-use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::models::{ModeRow, ModelRow, Models};
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
@@ -17,6 +17,10 @@ pub struct AgentModels {
     pub agent: String,
     /// In its order.
     pub models: Vec<ModelRow>,
+    /// Its own ways of working, with the first page.
+    pub modes: Vec<ModeRow>,
+    /// The one that is in force.
+    pub mode: Option<String>,
     /// What is not as one may think: why there is none, or what was left out.
     pub note: Option<String>,
 }
@@ -41,8 +45,8 @@ impl Paged for Models {
 
     fn page() -> PageTaken<AgentModels, u64> {
         answered!(
-            Models { agent, models, next, note }
-                => (AgentModels { agent, models, note }, next)
+            Models { agent, models, modes, mode, next, note }
+                => (AgentModels { agent, models, modes, mode, note }, next)
         )
     }
 
@@ -67,6 +71,8 @@ impl Client {
         Ok(all.unwrap_or(AgentModels {
             agent: String::new(),
             models: Vec::new(),
+            modes: Vec::new(),
+            mode: None,
             note: None,
         }))
     }

@@ -49,6 +49,8 @@ pub struct Model {
     pub model: Option<String>,
     /// How hard it thinks.
     pub thinking: Option<String>,
+    /// In which of the agent's own modes it works, where one was set.
+    pub mode: Option<String>,
 }
 
 /// Sessions, page by page, in the order they were made.
@@ -363,14 +365,14 @@ impl Client {
         self.answer_of(compact, taken).await
     }
 
-    /// Another model for the turns of a session accepted from now on.
+    /// Another model or mode for the turns of a session from now on.
     ///
     /// # Errors
     /// `unsupported` where the agent can't.
     pub async fn set_model(&mut self, set: &SetModel) -> Result<Reply<Model>, RequestError> {
         let taken = answered!(
-            SetModel { session, provider, model, thinking }
-                => Model { session, provider, model, thinking }
+            SetModel { session, provider, model, thinking, mode }
+                => Model { session, provider, model, thinking, mode }
         );
         self.answer_of(set, taken).await
     }

@@ -116,6 +116,8 @@ pub struct AgentConfig {
     pub model: Option<String>,
     /// Default thinking level.
     pub thinking: Option<String>,
+    /// Default mode.
+    pub mode: Option<String>,
     /// It is run in its exec form because its program's help has no such word.
     pub lacks: Option<&'static str>,
     /// What was most likely not meant, for people to be told.
@@ -138,6 +140,7 @@ impl AgentConfig {
             provider: None,
             model: None,
             thinking: None,
+            mode: None,
             lacks: None,
             warnings: Vec::new(),
         }

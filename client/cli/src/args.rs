@@ -346,11 +346,12 @@ Examples:
 Without an answer it is asked for on the terminal. A secret is typed there unseen, or comes
 from standard input: an argument could be read by everybody with `ps`.")]
     Answer(AnswerArgs),
-    /// Change the model of a session
+    /// Change the model or the mode of a session
     #[command(after_help = "\
 Examples:
   agentctl model main anthropic/claude-sonnet-4-5
   agentctl model main gpt-5 --provider openai --thinking low
+  agentctl model main --mode plan
 
 The agent is asked for its models first; one that it doesn't list is taken with --force.")]
     Model(ModelArgs),

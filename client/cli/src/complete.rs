@@ -357,8 +357,15 @@ fn keys() -> Vec<CompletionCandidate> {
     let usual = usual.map(|(key, help)| ((*key).to_owned(), (*help).to_owned()));
     let agents = configured(&["agents"]).into_iter();
     let of_agents = agents.flat_map(|(name, place)| {
-        ["model", "provider", "thinking", "warm", "idle_timeout"]
-            .map(|key| (format!("agents.{name}.{key}"), place.clone()))
+        [
+            "model",
+            "provider",
+            "thinking",
+            "mode",
+            "warm",
+            "idle_timeout",
+        ]
+        .map(|key| (format!("agents.{name}.{key}"), place.clone()))
     });
     candidates(usual.chain(of_agents))
 }

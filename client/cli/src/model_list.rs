@@ -12,7 +12,7 @@ use agentd_client::asked::RequestError;
 use agentd_client::fallback::Fallback;
 use agentd_client::models::{AgentModels, ModelPages};
 use agentd_client::wire::Nothing;
-use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::models::{ModeRow, ModelRow, Models};
 use agentd_protocol::rows::AgentRow;
 use agentd_protocol::{Line, RequestKind};
 use agentd_terminal::style::{Style, Tone};
@@ -37,7 +37,7 @@ const OWN: [&str; 2] = ["--agent", "--session"];
 #[derive(Parser, Debug)]
 #[command(
     name = "agentctl models list",
-    about = "Which models an agent has, as it says itself",
+    about = "Which models and modes an agent has, as it says itself",
     after_help = "\
 Examples:
   agentctl models list --agent pi
@@ -123,13 +123,18 @@ pub(super) async fn all(args: &PassedArgs, socket: Option<&Path>) -> io::Result<
         let note = of_agent.note.map(|note| format!("{}: {note}", agent.name));
         notes.extend(note);
         if is_json {
-            let line = json!({"agent": agent.name, "models": of_agent.models});
+            let mut line = json!({"agent": agent.name, "models": of_agent.models});
+            if !of_agent.modes.is_empty() {
+                line["modes"] = json!(of_agent.modes);
+                line["mode"] = json!(of_agent.mode);
+            }
             output::out_json(&line.to_string())?;
         } else if !of_agent.models.is_empty() {
             let rows: Vec<&ModelRow> = of_agent.models.iter().collect();
+            let modes = modes(&of_agent.modes, of_agent.mode.as_deref(), &style);
             let name = style.paint(Tone::Head, &safe(&agent.name));
             let gap = if shown_any { "\n" } else { "" };
-            output::out(&format!("{gap}{name}\n{}", shown(&rows, &style)))?;
+            output::out(&format!("{gap}{name}\n{}{modes}", shown(&rows, &style)))?;
             shown_any = true;
         }
     }
@@ -206,6 +211,10 @@ pub(super) async fn list(args: &PassedArgs, socket: Option<&Path>) -> io::Result
     if !rows.is_empty() {
         output::out(&shown(&rows, &Style::of_stdout()))?;
     }
+    if let Some(page) = all.first() {
+        let modes = modes(&page.modes, page.mode.as_deref(), &Style::of_stdout());
+        output::out(&modes)?;
+    }
     for note in all.iter().filter_map(|page| page.note.as_deref()) {
         output::note(&safe(note));
     }
@@ -218,6 +227,40 @@ fn refused(error: &RequestError, json: bool) -> io::Result<Exit> {
         output::out_json(line.body().as_json())?;
     }
     Ok(ask::tell(error))
+}
+
+/// The modes for people, below their models; nothing where there are none.
+fn modes(rows: &[ModeRow], in_force: Option<&str>, style: &Style) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let columns = [
+        Column::new("MODE").that_stays(),
+        Column::new(""),
+        Column::cut("WHAT IT DOES", 20),
+    ];
+    let cells = |row: &ModeRow| {
+        let mark = if in_force == Some(row.id.as_str()) {
+            "in force"
+        } else {
+            ""
+        };
+        let label = row
+            .label
+            .as_deref()
+            .filter(|label| !label.eq_ignore_ascii_case(&row.id));
+        let said: Vec<&str> = label
+            .into_iter()
+            .chain(row.description.as_deref())
+            .collect();
+        vec![
+            safe(&row.id).as_ref().into(),
+            mark.into(),
+            safe(&said.join(": ")).as_ref().into(),
+        ]
+    };
+    let cells: Vec<Vec<Cell>> = rows.iter().map(cells).collect();
+    format!("\n{}", table(&columns, &cells, style))
 }
 
 /// The models for people; what each of them can be sent with first.
@@ -308,5 +351,18 @@ mod tests {
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert_eq!(lines[2].trim(), "n");
         assert!(!shown(&[&ModelRow::named("n")], &Style::PLAIN).contains("WINDOW"));
+        let plan = ModeRow {
+            description: Some("Read-only\u{1b}[1m".to_owned()),
+            ..ModeRow::named("plan")
+        };
+        let text = modes(
+            &[ModeRow::named("build"), plan],
+            Some("plan"),
+            &Style::PLAIN,
+        );
+        let words: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(words[..3], ["plan", "in", "force"]);
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert_eq!(modes(&[], None, &Style::PLAIN), "");
     }
 }

@@ -374,30 +374,37 @@ pub(super) async fn model(args: ModelArgs, socket: Option<&Path>) -> io::Result<
     let (session, model) = args
         .of()
         .map_err(|why| outcome::ends(Exit::Usage, why, Some("`agentctl model SESSION MODEL`")))?;
-    if model.is_empty() || (args.provider.is_none() && model.starts_with('/')) {
+    let wrong =
+        |model: &str| model.is_empty() || (args.provider.is_none() && model.starts_with('/'));
+    if let Some(model) = model.filter(|model| wrong(model)) {
         let error = format!("`{model}` is no model: expected MODEL, or PROVIDER/MODEL");
         output::error(&error, Some("`agentctl model SESSION MODEL`"));
         return Ok(Exit::Usage);
     }
-    let (session, (provider, model)) = (
-        session.to_owned(),
-        split_model(args.provider.clone(), model),
-    );
+    let session = session.to_owned();
+    let (provider, model) = match model {
+        Some(model) => {
+            let (provider, model) = split_model(args.provider.clone(), model);
+            (provider, Some(model))
+        }
+        None => (args.provider.clone(), None),
+    };
     let set = SetModel {
         session,
         provider,
         model,
         thinking: args.thinking,
+        mode: args.mode,
     };
     let mut client = ask::daemon(socket).await?;
-    if !args.force {
-        listed_by_agent(&mut client, &set).await?;
+    if let Some(model) = set.model.as_deref().filter(|_| !args.force) {
+        listed_by_agent(&mut client, &set, model).await?;
     }
     ask::print(client.set_model(&set).await, args.json, in_force)
 }
 
 /// Refuses a model that the session's agent doesn't list; says so where that can't be known.
-async fn listed_by_agent(client: &mut Client, set: &SetModel) -> Result<(), Exit> {
+async fn listed_by_agent(client: &mut Client, set: &SetModel, model: &str) -> Result<(), Exit> {
     let asked = Models {
         session: Some(set.session.clone()),
         ..Models::default()
@@ -406,7 +413,7 @@ async fn listed_by_agent(client: &mut Client, set: &SetModel) -> Result<(), Exit
     let what = "asking the agent for its models";
     let told = busy.during(what, client.models(asked)).await;
     drop(busy);
-    let wanted = name_of(set.provider.as_deref(), &set.model);
+    let wanted = name_of(set.provider.as_deref(), model);
     let listed = match told {
         Ok(told) if !told.models.is_empty() => told,
         Err(RequestError::Refused(why)) if why.code == Code::UnknownSession => return Ok(()),
@@ -426,7 +433,7 @@ async fn listed_by_agent(client: &mut Client, set: &SetModel) -> Result<(), Exit
     let is_meant = |row: &ModelRow| {
         let of_provider =
             set.provider.is_none() || row.provider.is_none() || row.provider == set.provider;
-        (row.model == set.model && of_provider) || row.model == wanted
+        (row.model == model && of_provider) || row.model == wanted
     };
     if listed.models.iter().any(is_meant) {
         return Ok(());
@@ -469,7 +476,9 @@ fn in_force(model: &Model) -> String {
     let name = model.model.as_deref().unwrap_or("the agent's own model");
     let thinking = model.thinking.as_ref();
     let thinking = thinking.map_or_else(String::new, |level| format!(", thinking {level}"));
-    let shown = format!("{}: {provider}{name}{thinking}\n", model.session);
+    let mode = model.mode.as_ref();
+    let mode = mode.map_or_else(String::new, |mode| format!(", mode {mode}"));
+    let shown = format!("{}: {provider}{name}{thinking}{mode}\n", model.session);
     output::safe(&shown).into_owned()
 }
 
@@ -521,7 +530,9 @@ mod tests {
             provider: Some("openai".to_owned()),
             model: Some("gpt-5".to_owned()),
             thinking: Some("low".to_owned()),
+            mode: Some("plan".to_owned()),
         };
-        assert_eq!(in_force(&model), "main: openai/gpt-5, thinking low\n");
+        let shown = "main: openai/gpt-5, thinking low, mode plan\n";
+        assert_eq!(in_force(&model), shown);
     }
 }

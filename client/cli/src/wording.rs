@@ -28,6 +28,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("keep", "`--keep`"),
     ("labels", "`--label`"),
     ("limit", "`--limit`"),
+    ("mode", "`--mode`"),
     ("model", "the model"),
     ("parent", "`--parent`"),
     ("provider", "the provider"),

@@ -10,7 +10,7 @@ use crate::code::Code;
 pub use crate::commands::CommandRow;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
-pub use crate::models::ModelRow;
+pub use crate::models::{ModeRow, ModelRow};
 pub use crate::rows::AgentRow;
 pub use crate::rows::QuestionAbout;
 use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, TurnRow};
@@ -176,6 +176,9 @@ pub enum Line {
         model: Option<String>,
         #[serialize_always]
         thinking: Option<String>,
+        /// The agent's own way of working, where one was set.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
     },
     Commands {
         ok: bool,
@@ -191,6 +194,12 @@ pub enum Line {
         /// Whose they are.
         agent: String,
         models: Vec<ModelRow>,
+        /// The agent's own ways of working, with the first page.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        modes: Vec<ModeRow>,
+        /// The one that is in force.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<u64>,
         /// What is not as one may think: why there is none, or what was left out.

@@ -91,6 +91,46 @@ impl ModelRow {
     }
 }
 
+/// A mode of an agent, its own way of working. `id` is what `set_model` takes.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[allow(missing_docs, reason = "PROTOCOL.md part 5 documents each")]
+pub struct ModeRow {
+    pub id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+impl ModeRow {
+    /// Modes that are told; no agent has as many.
+    pub const MOST: usize = 64;
+
+    /// A mode of which nothing else is known.
+    #[must_use]
+    pub fn named(id: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            ..Self::default()
+        }
+    }
+
+    /// As it can be told and set, whatever its agent said; nothing if its id isn't one that
+    /// `set_model` takes. What people only read is cut.
+    #[must_use]
+    pub fn fitting(mut self) -> Option<Self> {
+        check_words(&[("mode", &Some(self.id.clone()))]).ok()?;
+        for text in [&mut self.label, &mut self.description] {
+            *text = text.take().filter(|text| !text.trim().is_empty());
+            if let Some(text) = text {
+                text.truncate(text.floor_char_boundary(ModelRow::LONGEST_NAME));
+            }
+        }
+        Some(self)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -123,6 +123,9 @@ class Turns(WithDaemon):
             self.harness.set_model("main", "large")
             row = self.harness.request("set_model", session="main", model="large")
             self.assertEqual((row["model"], row["thinking"]), ("large", "low"))
+            self.assertEqual(session.models().modes, [])
+            with self.assertRaises(errors.UnsupportedError):
+                session.set_model(mode="plan")
         with (
             self.harness.session("nobody") as session,
             self.assertRaises(errors.UnknownSessionError),

@@ -137,7 +137,7 @@ fn operation(of: Operation, schemas: &mut Schemas) -> Value {
             "requestBody": schemas.body::<Answer>(),
             "responses": {"200": schemas.answer::<Answered>("The agent hears it")}}),
         Operation::Model => json!({"operationId": "set_model",
-            "summary": "Another model for the turns of a session that are accepted from now on",
+            "summary": "Another model, thinking level or mode for the turns of a session from now on",
             "parameters": [id("^[^/]+$")], "requestBody": schemas.body::<Model>(),
             "responses": {"200": schemas.answer::<InForce>("It is in force")}}),
         Operation::Title => json!({"operationId": "set_session_title",

@@ -103,16 +103,18 @@ pub(crate) struct Answer {
     cancel: bool,
 }
 
-/// Another model for a session; what isn't named stays.
+/// Another model or mode for a session; what isn't named stays, and something has to be.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Model {
     /// The model.
-    model: String,
+    model: Option<String>,
     /// Its provider.
     provider: Option<String>,
     /// How hard to think, in the agent's words.
     thinking: Option<String>,
+    /// In which of the agent's own modes to work.
+    mode: Option<String>,
 }
 
 /// What is in force for a session.
@@ -122,6 +124,9 @@ pub(crate) struct InForce {
     provider: Option<String>,
     model: Option<String>,
     thinking: Option<String>,
+    /// Where one was set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
 }
 
 /// The question that was answered.
@@ -232,6 +237,7 @@ impl Model {
             provider: self.provider,
             model: self.model,
             thinking: self.thinking,
+            mode: self.mode,
         }
     }
 }
@@ -321,8 +327,8 @@ pub(crate) async fn model(
     let read = body::read(&headers, body, &app.room).await?;
     let fields = body::parse::<Model>(&read.text)?.into_fields(session);
     let taken = answered!(
-        SetModel { session, provider, model, thinking }
-            => Json(InForce { session, provider, model, thinking })
+        SetModel { session, provider, model, thinking, mode }
+            => Json(InForce { session, provider, model, thinking, mode })
     );
     ask(&app, &fields, taken).await
 }

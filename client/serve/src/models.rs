@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use agentd_protocol::commands::{CommandRow, Commands};
-use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::models::{ModeRow, ModelRow, Models};
 use agentd_protocol::{Code, answered};
 use axum::Json;
 use axum::extract::State;
@@ -32,6 +32,12 @@ pub(crate) struct ModelPage {
     agent: String,
     /// In its order.
     models: Vec<ModelRow>,
+    /// Its own ways of working, with the first page.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    modes: Vec<ModeRow>,
+    /// The one that is in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
     /// There are more: the next page is `after` this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<u64>,
@@ -72,8 +78,8 @@ pub(crate) async fn of_session(
 
 async fn page(app: &App, fields: &Models) -> Result<Json<ModelPage>, Problem> {
     let taken = answered!(
-        Models { agent, models, next, note }
-            => Json(ModelPage { agent, models, next, note })
+        Models { agent, models, modes, mode, next, note }
+            => Json(ModelPage { agent, models, modes, mode, next, note })
     );
     ask(app, fields, taken).await
 }

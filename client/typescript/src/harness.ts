@@ -14,6 +14,7 @@ import type {
   Line,
   CommandRow,
   ModelRow,
+  ModeRow,
   QuestionRow,
   Requests,
   Scope,
@@ -179,6 +180,15 @@ export class Harness {
   }
 
   /**
+   * Which modes an agent has, its own ways of working, and the one that is in force where that is known;
+   * with `session` those of its agent. A process of it is started if none lives.
+   */
+  async modes(of: { agent?: string; session?: string } = {}): Promise<{ modes: ModeRow[]; mode?: string }> {
+    const { modes, mode } = await this.request("models", of);
+    return { modes: modes === undefined ? [] : listOf("modes", modes), mode };
+  }
+
+  /**
    * Which slash commands an agent has, as it says itself, or that of a session: a prompt that begins
    * with `/` and the name is one. A process of it is started if none lives.
    */
@@ -220,8 +230,15 @@ export class Harness {
     return String(line.job);
   }
 
-  /** Another model for the turns of a session that are sent from now on; what isn't named stays. */
-  async setModel(session: string, model: string, more: { provider?: string; thinking?: string } = {}): Promise<void> {
+  /**
+   * Another model, thinking level or mode for the turns of a session that are sent from now on; what
+   * isn't named stays, and something has to be.
+   */
+  async setModel(
+    session: string,
+    model: string | undefined,
+    more: { provider?: string; thinking?: string; mode?: string } = {},
+  ): Promise<void> {
     await this.#ask("set_model", { session, model, ...more }, "daemon");
   }
 

@@ -19,6 +19,7 @@ export type {
   Message,
   CommandRow as Command,
   ModelRow as Model,
+  ModeRow as Mode,
   QuestionRow as Question,
   Requests,
   Scope,

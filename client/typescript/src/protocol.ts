@@ -974,6 +974,13 @@ export type Mode =
   | "queue"
   | "reject";
 
+/** A mode of an agent, its own way of working. `id` is what `set_model` takes. */
+export interface ModeRow {
+  id: string;
+  label?: string;
+  description?: string;
+}
+
 /** A model as its agent tells it. `provider` and `model` are what a `send` takes. */
 export interface ModelRow {
   provider?: string;
@@ -991,6 +998,10 @@ export interface ModelsLine {
   /** Whose they are. */
   agent: string;
   models: ModelRow[];
+  /** The agent's own ways of working, with the first page. */
+  modes?: ModeRow[];
+  /** The one that is in force. */
+  mode?: string;
   next?: number;
   /** What is not as one may think: why there is none, or what was left out. */
   note?: string;
@@ -1439,6 +1450,7 @@ export interface SessionChangedLine {
   provider?: string;
   model?: string;
   thinking?: string;
+  mode?: string;
   state?: SessionPhase;
   /** That of the request. */
   id?: unknown;
@@ -1731,13 +1743,18 @@ export interface SetModelLine {
   provider: string | null;
   model: string | null;
   thinking: string | null;
+  /** The agent's own way of working, where one was set. */
+  mode?: string;
   /** That of the request. */
   id?: unknown;
   /** Its number in the store, if it has one. */
   seq?: number;
 }
 
-/** `set_model`: for the turns of a session accepted after it. */
+/**
+ * `set_model`: for the turns of a session accepted after it; its mode for those that begin after it.
+ * At least one of model, thinking and mode; what isn't named stays.
+ */
 export interface SetModelRequest {
   type: "set_model";
   /** Which. */
@@ -1745,9 +1762,11 @@ export interface SetModelRequest {
   /** The model provider. */
   provider?: string | null;
   /** The model. */
-  model: string;
+  model?: string | null;
   /** How hard to think. */
   thinking?: string | null;
+  /** In which of the agent's own modes to work. */
+  mode?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }

@@ -2,7 +2,7 @@
 
 import type { Harness } from "./harness.js";
 import type { Options } from "./options.js";
-import type { CommandRow, ModelRow, TurnRow } from "./protocol.js";
+import type { CommandRow, ModelRow, ModeRow, TurnRow } from "./protocol.js";
 import type { Result } from "./result.js";
 import type { Stream } from "./stream.js";
 
@@ -34,14 +34,22 @@ export class Session {
     return { ...this.#new, ...options, session: this.name };
   }
 
-  /** Another model for the turns that are sent from now on; what isn't named stays. */
-  setModel(model: string, more: { provider?: string; thinking?: string } = {}): Promise<void> {
+  /** Another model, thinking level or mode for the turns that are sent from now on; what isn't named stays. */
+  setModel(
+    model: string | undefined,
+    more: { provider?: string; thinking?: string; mode?: string } = {},
+  ): Promise<void> {
     return this.#harness.setModel(this.name, model, more);
   }
 
   /** Which slash commands its agent has. */
   commands(): Promise<CommandRow[]> {
     return this.#harness.commands({ session: this.name });
+  }
+
+  /** Which modes its agent has, and the one that is in force. */
+  modes(): Promise<{ modes: ModeRow[]; mode?: string }> {
+    return this.#harness.modes({ session: this.name });
   }
 
   /** Which models its agent has; the default is what its next turn takes. */

@@ -177,6 +177,8 @@ test("session: its model is listed and changed", async (t) => {
   const answer = await harness.request("set_model", { session: "main", model: "large", thinking: "low" });
   assert.deepEqual([answer.model, answer.thinking], ["large", "low"]);
   await assert.rejects(harness.setModel("nobody", "x"), agentd.UnknownSessionError);
+  assert.deepEqual(await session.modes(), { modes: [], mode: undefined });
+  await assert.rejects(session.setModel(undefined, { mode: "plan" }), agentd.UnsupportedError);
 });
 
 test("session: its turn is steered and it is shortened", async (t) => {

@@ -36,6 +36,8 @@ pub struct Agent {
     pub model: Option<String>,
     /// Default thinking level.
     pub thinking: Option<String>,
+    /// Default mode; the only one that may ask nobody for anything.
+    pub mode: Option<String>,
     /// Providers of models that it has for sure, besides those that its kind says.
     pub has: Vec<String>,
     /// Has it what it needs to answer, a login or a key, where that can be seen?
@@ -120,6 +122,8 @@ pub struct Capabilities {
     pub providers: Providers,
     /// Can it be told how hard to think?
     pub thinking: Levels,
+    /// Can it be told in which of its own ways to work?
+    pub modes: Modes,
     /// Can it restrict tools, unless its handshake says otherwise?
     pub toolsets: Toolsets,
     /// Does it take a chain of models to fall back to, unless its handshake says otherwise?
@@ -227,6 +231,37 @@ pub enum Levels {
     Known(&'static [&'static str]),
     /// It can't be told.
     None,
+}
+
+/// Which ways of working of its own an agent can be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Modes {
+    /// Those that it offers when its session is opened; told with a turn.
+    Offered,
+    /// These; its process is started with one, and may take another one between turns.
+    Known(&'static [Mode]),
+    /// It can't be told.
+    None,
+}
+
+/// A way of working of an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mode {
+    /// As the agent calls it.
+    pub id: &'static str,
+    /// What it does otherwise.
+    pub description: &'static str,
+    /// Whom it asks before it does something.
+    pub consent: Consent,
+}
+
+/// Does an agent ask before it does something?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Consent {
+    /// At least before some of it, or it doesn't do that at all.
+    Asked,
+    /// It doesn't ask its user: only the owner of the machine may choose that, in the configuration.
+    Skipped,
 }
 
 /// What survives the process.

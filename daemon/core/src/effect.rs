@@ -48,6 +48,8 @@ pub struct Spawn {
     pub model: Option<String>,
     /// Pinned thinking level.
     pub thinking: Option<String>,
+    /// Pinned mode.
+    pub mode: Option<String>,
     /// Restricts the tools.
     pub toolsets: Option<Vec<String>>,
     /// What the session's agent is told before the conversation.
@@ -72,6 +74,7 @@ impl Spawn {
             provider: self.provider.clone(),
             model: self.model.clone(),
             thinking: self.thinking.clone(),
+            mode: self.mode.clone(),
         }
     }
 }

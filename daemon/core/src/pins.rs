@@ -1,12 +1,12 @@
-//! What an agent can be told of its model: provider, model, thinking level.
+//! What an agent can be told of its model and of how it works: provider, model, thinking level, mode.
 //!
-//! Owns the refusal of what it can't: a pin that nobody heeds is never accepted. Which models there
-//! are, only the agent knows.
+//! Owns the refusal of what it can't: a pin that nobody heeds is never accepted. And which modes are
+//! not for clients. Which models there are, only the agent knows.
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 
-use crate::agent::{Agent, Levels, Providers};
+use crate::agent::{Agent, Consent, Levels, Mode, Modes, Providers};
 use crate::store::Pins;
 
 /// Can this agent heed these pins, as far as is known before it runs?
@@ -55,7 +55,81 @@ pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
             }
         }
     }
+    if let Some(mode) = pins.mode.as_deref() {
+        match can.modes {
+            Modes::Offered => {}
+            Modes::Known(known) if known.iter().any(|it| it.id == mode) => {}
+            Modes::Known(known) => {
+                let clients = known.iter().filter(|it| it.consent == Consent::Asked);
+                let ids: Vec<&str> = clients.map(|it| it.id).collect();
+                return refused("mode", mode, format!("knows {}", listed(&ids)));
+            }
+            Modes::None => {
+                let why = "can't be told in which mode to work".to_owned();
+                return refused("mode", mode, why);
+            }
+        }
+    }
     Ok(())
+}
+
+/// The mode in which a session works, where one was set for it or for its agent.
+pub(crate) fn mode(agent: &Agent, of_session: &Pins) -> Option<String> {
+    // The configuration may have allowed it when it was set.
+    let set = of_session.mode.as_ref();
+    let set = set.filter(|mode| is_for_clients(agent, mode));
+    set.or(agent.mode.as_ref()).cloned()
+}
+
+/// The same, where a turn may set it: others begin in theirs.
+pub(crate) fn mode_of_turn(agent: &Agent, of_session: &Pins) -> Option<String> {
+    let is_offered = agent.describe.modes == Modes::Offered;
+    is_offered.then(|| mode(agent, of_session))?
+}
+
+/// Words in the ids of modes in which agents that tell their own modes ask for nothing.
+const ASK_NOTHING: &[&str] = &[
+    "allowall",
+    "alwaysapprove",
+    "approveall",
+    "autoapprove",
+    "bypass",
+    "dangerous",
+    "fullaccess",
+    "skippermission",
+    "unrestricted",
+    "yolo",
+];
+
+/// May a client choose this mode? Not one in which nobody is asked any more, unless it is the
+/// configuration's.
+pub(crate) fn is_for_clients(agent: &Agent, mode: &str) -> bool {
+    let asks = match agent.describe.modes {
+        Modes::Known(known) => {
+            let asks = |it: &Mode| it.id == mode && it.consent == Consent::Asked;
+            known.iter().any(asks)
+        }
+        Modes::Offered | Modes::None => {
+            let letters = mode.chars().filter(char::is_ascii_alphanumeric);
+            let bare = letters.collect::<String>().to_ascii_lowercase();
+            !ASK_NOTHING.iter().any(|word| bare.contains(word))
+        }
+    };
+    asks || agent.mode.as_deref() == Some(mode)
+}
+
+/// A client wants a session to work in this mode.
+///
+/// # Errors
+/// `forbidden`, where that is the configuration's to say.
+pub(crate) fn may_choose(agent: &Agent, mode: &str) -> Result<(), Rejected> {
+    if is_for_clients(agent, mode) {
+        return Ok(());
+    }
+    let name = &agent.name;
+    let error = format!("in its mode `{mode}` the agent `{name}` asks for nothing it does");
+    let hint = format!("only `mode` under `[agents.{name}]` in config.toml chooses it");
+    Err(Rejected::new(Code::Forbidden, error).hint(hint))
 }
 
 fn listed(names: &[&str]) -> String {

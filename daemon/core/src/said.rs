@@ -3,13 +3,17 @@
 //! Owns these values, as they were said. Must not know who asks.
 
 use agentd_protocol::commands::CommandRow;
-use agentd_protocol::models::ModelRow;
+use agentd_protocol::models::{ModeRow, ModelRow};
 
 /// The models of an agent.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ModelList {
     /// In the agent's order; not yet held to any limit.
     pub rows: Vec<ModelRow>,
+    /// Its modes, likewise.
+    pub modes: Vec<ModeRow>,
+    /// The mode of a session for which none was set.
+    pub mode: Option<String>,
     /// What is not as one may think.
     pub note: Option<String>,
 }

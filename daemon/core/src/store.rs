@@ -168,7 +168,7 @@ pub enum Write {
     },
 }
 
-/// Model, provider and thinking level; what is `None` is the agent's own.
+/// Model, provider, thinking level and mode; what is `None` is the agent's own.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Pins {
     /// The model provider.
@@ -177,6 +177,8 @@ pub struct Pins {
     pub model: Option<String>,
     /// The thinking level.
     pub thinking: Option<String>,
+    /// The agent's own way of working; no send names one.
+    pub mode: Option<String>,
 }
 
 /// A session to be made.

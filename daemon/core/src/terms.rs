@@ -109,6 +109,8 @@ impl Terms {
             provider: self.provider.clone(),
             model: self.model.clone(),
             thinking: self.thinking.clone(),
+            // It is its session's, whenever the turn begins.
+            mode: None,
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Prompt {
     pub model: Option<String>,
     /// Pinned thinking level.
     pub thinking: Option<String>,
+    /// Pinned mode, where it goes with each turn.
+    pub mode: Option<String>,
     /// What to ask when the model fails, in this order.
     pub fallback_chain: Option<Vec<String>>,
     /// The agent's own id of the session, where it reopens sessions in turns.
@@ -80,7 +82,7 @@ pub enum WorkerCommand {
     },
     /// Forget the session; the next turn starts a new one. Answered by `Recycled`.
     Recycle,
-    /// Take another provider, model or thinking level in the open session, between turns: whatever
+    /// Take another provider, model, thinking level or mode in the open session, between turns: whatever
     /// is set is as the next turn needs it. Answered by `Switched`.
     Switch(Box<Pins>),
     /// What became of a question.
@@ -281,6 +283,8 @@ pub struct Traits {
     pub lists_commands: Option<bool>,
     /// The models that it offers, where it lists them.
     pub models: Option<Vec<String>>,
+    /// The modes that it offers.
+    pub modes: Option<Vec<String>>,
 }
 
 /// What is known of a tool call when it begins, besides its input.
@@ -303,6 +307,11 @@ pub enum WorkerEvent {
     SessionNamed {
         /// A path or an id, in the agent's own terms.
         native: String,
+    },
+    /// The process works in another mode, by its own doing.
+    ModeChanged {
+        /// As the agent calls it.
+        mode: String,
     },
     /// The agent's own id of the session that a turn is of.
     SessionOfTurn {

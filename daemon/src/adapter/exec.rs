@@ -8,7 +8,9 @@ pub use openclaw::Openclaw;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
+use agentd_core::agent::{
+    Capabilities, Levels, Modes, Providers, Reports, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -72,6 +74,7 @@ pub fn describe(command: &[String]) -> Capabilities {
         models: has_model,
         providers: Providers::None,
         thinking: Levels::None,
+        modes: Modes::None,
         toolsets: Toolsets::None,
         fallback_chain: false,
         system: SystemText::InPrompt,

@@ -115,7 +115,8 @@ fn printed(output: Output, exit: Exit, bytes: &[u8], piece: usize) -> (String, O
     (text, end)
 }
 
-/// A turn; `pins` are its provider, its model and its thinking level, apart by spaces.
+/// A turn; `pins` are its provider, its model, its thinking level and its mode, apart by
+/// spaces.
 fn prompt(turn: u64, pins: &[u8]) -> Prompt {
     let pins = String::from_utf8_lossy(pins);
     let mut pins = pins.split_ascii_whitespace().map(str::to_owned);
@@ -124,6 +125,7 @@ fn prompt(turn: u64, pins: &[u8]) -> Prompt {
         provider: pin(),
         model: pin(),
         thinking: pin(),
+        mode: pin(),
         ..testing::turn(turn, "hello")
     }
 }
@@ -232,12 +234,14 @@ impl Talk {
                     provider,
                     model,
                     thinking,
+                    mode,
                     ..
                 } = prompt(0, rest);
                 WorkerCommand::Switch(Box::new(Pins {
                     provider,
                     model,
                     thinking,
+                    mode,
                 }))
             }
             b'y' | b'n' | b'x' => match self.answer(letter) {
@@ -425,7 +429,7 @@ impl Talk {
                 assert!(rows.len() <= MOST_COMMANDS, "{} commands", rows.len());
             }
             Said::Ready(traits) => assert!(traits.concurrent_sends != Some(0)),
-            Said::SessionNamed { .. } | Said::Spoilt { .. } => {}
+            Said::ModeChanged { .. } | Said::SessionNamed { .. } | Said::Spoilt { .. } => {}
         }
     }
 

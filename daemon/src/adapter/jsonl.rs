@@ -8,7 +8,9 @@ mod questions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
+use agentd_core::agent::{
+    Capabilities, Levels, Modes, Providers, Reports, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -61,6 +63,7 @@ pub const fn describe() -> Capabilities {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
+        modes: Modes::None,
         toolsets: Toolsets::Own,
         fallback_chain: true,
         system: SystemText::WithTurn,
@@ -172,6 +175,7 @@ impl Jsonl {
             lists_commands: Some(line.is_true("commands")),
             // It judges each name itself.
             models: None,
+            modes: None,
         })
     }
 

@@ -318,6 +318,7 @@ fn known(
         provider: config.provider.clone(),
         model: config.model.clone(),
         thinking: config.thinking.clone(),
+        mode: config.mode.clone(),
         has: Vec::new(),
         // The environment of an agent is not this one's: whoever runs it says.
         logged_in: None,

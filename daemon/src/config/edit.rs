@@ -291,7 +291,7 @@ fn heeds(name: &str, new: &NewAgent, after: &Config, look: &HostEnv) -> Result<(
     let pins = Pins {
         provider: new.provider.clone(),
         model: new.model.clone(),
-        thinking: None,
+        ..Pins::default()
     };
     let known = agents(after, look).into_iter().map(|(agent, _)| agent);
     let mut added = known.filter(|agent| agent.name == name);

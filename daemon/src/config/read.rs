@@ -39,6 +39,7 @@ const AGENT: &[&str] = &[
     "provider",
     "model",
     "thinking",
+    "mode",
 ];
 const CLIENT: &[&str] = &["start"];
 const RETENTION: &[&str] = &["days", "size"];
@@ -311,7 +312,8 @@ impl Reader<'_> {
                 "idle_timeout" => agent.idle_timeout = self.duration(&full, value)?,
                 "provider" => agent.provider = Some(self.string(&full, value)?),
                 "model" => agent.model = Some(self.string(&full, value)?),
-                _thinking => agent.thinking = Some(self.string(&full, value)?),
+                "thinking" => agent.thinking = Some(self.string(&full, value)?),
+                _mode => agent.mode = Some(self.string(&full, value)?),
             }
         }
         let Some(kind) = kind else {

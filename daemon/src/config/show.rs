@@ -88,6 +88,7 @@ impl Config {
             add(key("provider"), optional(agent.provider.as_deref()));
             add(key("model"), optional(agent.model.as_deref()));
             add(key("thinking"), optional(agent.thinking.as_deref()));
+            add(key("mode"), optional(agent.mode.as_deref()));
         }
         for (key, value) in &self.of_timmy {
             add(key.clone(), value.clone());

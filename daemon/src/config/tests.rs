@@ -44,6 +44,7 @@ fn describe(_kind: Kind, _command: &[String]) -> Capabilities {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
+        modes: agentd_core::agent::Modes::None,
         toolsets: agentd_core::toolsets::Toolsets::Own,
         fallback_chain: false,
         system: SystemText::InPrompt,

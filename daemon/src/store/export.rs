@@ -157,7 +157,7 @@ fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
 fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
     let mut statement = conn.prepare_cached(
         "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
-            created_at, system, called, mcp_servers FROM sessions WHERE id > ?1 ORDER BY id",
+            created_at, system, called, mcp_servers, mode FROM sessions WHERE id > ?1 ORDER BY id",
     )?;
     let mut rows = statement.query([after])?;
     let mut last = after;
@@ -181,6 +181,7 @@ fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::R
             "provider": row.get::<_, Option<String>>(8)?,
             "model": row.get::<_, Option<String>>(9)?,
             "thinking": row.get::<_, Option<String>>(10)?,
+            "mode": row.get::<_, Option<String>>(15)?,
             "created_at": rfc3339(row.get(11)?),
             "system": row.get::<_, Option<String>>(12)?,
             "title": row.get::<_, Option<String>>(13)?,

@@ -15,7 +15,7 @@ use super::schema::{FILE, beside, reopen_to_read};
 use super::{Liveness, Loss, Opener, Role, open, read, restore};
 
 /// A store of this version with jobs of every sort.
-const WHOLE: &[u8] = include_bytes!("../../../tests/fixtures/store/v12.db");
+const WHOLE: &[u8] = include_bytes!("../../../tests/fixtures/store/v13.db");
 /// Bytes of one change: where (three), and what (one).
 const CHANGE: usize = 4;
 /// More changes leave nothing to be found.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[
     VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8,
-    VERSION_9, VERSION_10, VERSION_11, VERSION_12,
+    VERSION_9, VERSION_10, VERSION_11, VERSION_12, VERSION_13,
 ];
 
 /// What is known here. A build that can be made to fail can be the next version, too.
@@ -22,7 +22,7 @@ pub(super) fn known() -> Cow<'static, [&'static str]> {
 
 /// Versions to which a script leads that only adds what is filled later: no copy is made before it,
 /// and it takes no longer in a large store than in a small one.
-pub(super) const ADDED_TO: &[usize] = &[7, 8, 9, 10, 11];
+pub(super) const ADDED_TO: &[usize] = &[7, 8, 9, 10, 11, 13];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -325,4 +325,9 @@ INSERT INTO texts_12 SELECT job, message, kind, at, text FROM texts
     ORDER BY job, message, kind, at;
 DROP TABLE texts;
 ALTER TABLE texts_12 RENAME TO texts;
+";
+
+/// In which of its own modes a session's agent works.
+const VERSION_13: &str = "
+ALTER TABLE sessions ADD COLUMN mode TEXT;
 ";

@@ -22,7 +22,7 @@ pub(super) const PAGE_BYTES: usize = 256 * 1024;
 
 /// The columns of [`session_row`].
 pub(super) const SESSION_COLUMNS: &str = "name, agent, cwd, toolsets, named, native, turns,
-    provider, model, thinking, lost, real_cwd, system, forks, mcp_servers";
+    provider, model, thinking, lost, real_cwd, system, forks, mcp_servers, mode";
 /// The columns of [`job_row`], of `jobs` and `sessions` joined.
 pub(super) const JOB_COLUMNS: &str = "jobs.job, jobs.seq, sessions.name, sessions.agent,
     jobs.boot, jobs.state, jobs.attempt, jobs.expires_at, jobs.final, jobs.final_seq,
@@ -225,6 +225,7 @@ pub(super) fn session_row(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
             provider: row.get(7)?,
             model: row.get(8)?,
             thinking: row.get(9)?,
+            mode: row.get(15)?,
         },
         lost: row.get(10)?,
         real_cwd: row.get(11)?,

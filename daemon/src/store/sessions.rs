@@ -98,9 +98,9 @@ impl Writing<'_> {
             .prepare_cached(
                 "INSERT INTO sessions (name, agent, cwd, toolsets, named, created_at, real_cwd,
                     listed_turns, system, turns, forks, provider, model, thinking, called,
-                    mcp_servers)
+                    mcp_servers, mode)
                  VALUES (?1, ?2, ?3, ?4, 1, ?5, ?6, ?8, ?7, ?8, ?9, ?10, ?11, ?12,
-                    (SELECT coalesce(called, title) FROM sessions WHERE name = ?13), ?14) ON CONFLICT (name) DO NOTHING",
+                    (SELECT coalesce(called, title) FROM sessions WHERE name = ?13), ?14, ?15) ON CONFLICT (name) DO NOTHING",
             )?
             .execute(params![
                 name,
@@ -117,6 +117,7 @@ impl Writing<'_> {
                 pins.and_then(|pins| pins.thinking.as_deref()),
                 fork.map(|fork| &fork.from),
                 new.mcp_servers.text(),
+                pins.and_then(|pins| pins.mode.as_deref()),
             ])?;
         if inserted == 0 {
             return Err(WriteStop::Refused(Stored::Taken));

@@ -264,8 +264,8 @@ impl Writing<'_> {
             Write::Rename { session, to } => self.rename(item, session, to),
             Write::Title { session, title } => self.entitle(session, title.as_deref()),
             Write::Model { session, pins } => self.update(
-                "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4 WHERE name = ?1",
-                params![session, pins.provider, pins.model, pins.thinking],
+                "UPDATE sessions SET provider = ?2, model = ?3, thinking = ?4, mode = ?5 WHERE name = ?1",
+                params![session, pins.provider, pins.model, pins.thinking, pins.mode],
             ),
             Write::Native { session, native } => self.update(
                 "UPDATE sessions SET native = ?2, forks = NULL WHERE name = ?1",

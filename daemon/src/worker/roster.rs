@@ -349,6 +349,7 @@ mod tests {
             provider: None,
             model: None,
             thinking: None,
+            mode: None,
             has: Vec::new(),
             logged_in: None,
             revision: 0,

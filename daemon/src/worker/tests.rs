@@ -122,6 +122,7 @@ fn spawn_words() -> Spawn {
         provider: None,
         model: None,
         thinking: None,
+        mode: None,
         toolsets: None,
         system: None,
         mcp_servers: agentd_core::mcp::McpServers::default(),

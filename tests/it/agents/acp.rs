@@ -85,6 +85,7 @@ mod gemini {
             attached: &["pixel.png", "notes.txt"],
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
             switches: false,
+            mode: None,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
@@ -178,6 +179,7 @@ mod opencode {
             attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             switches: false,
+            mode: None,
             beside: None,
             // For more than a minute, and no setting stops it.
             tries_again: &[429, 500],
@@ -251,6 +253,7 @@ mod hermes {
             attached: &["pixel.png"],
             models: [(Some("custom"), "mock-1"), (Some("custom"), "mock-2")],
             switches: false,
+            mode: None,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
@@ -298,6 +301,7 @@ mod claude_agent {
             // It offers what Claude Code knows by itself.
             models: [(None, "sonnet"), (None, "haiku")],
             switches: false,
+            mode: None,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,
@@ -346,6 +350,7 @@ mod codex_agent {
             // It offers what Codex knows by itself.
             models: [(None, "gpt-5.5"), (None, "gpt-6.1-sol")],
             switches: false,
+            mode: None,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

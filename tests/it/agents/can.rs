@@ -33,6 +33,8 @@ pub struct Can {
     pub models: [(Option<&'static str>, &'static str); 2],
     /// Does its process take another model between turns, though none with a turn?
     pub switches: bool,
+    /// A mode of its own, and what its model is told in it.
+    pub mode: Option<(&'static str, &'static str)>,
     /// The code of a turn beside another one of another session; `None` where both run.
     pub beside: Option<&'static str>,
     /// The HTTP statuses of the provider that it tries again for longer than anybody waits.

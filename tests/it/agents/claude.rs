@@ -53,6 +53,7 @@ fn installed() -> Vec<Driven> {
             attached: &["pixel.png", "letter.pdf", "notes.txt"],
             models: [(None, "mock-1"), (None, "mock-2")],
             switches: true,
+            mode: Some(("plan", "lan mode is active")),
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

@@ -49,6 +49,7 @@ fn installed() -> Vec<Driven> {
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             switches: false,
+            mode: None,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

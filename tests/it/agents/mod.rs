@@ -323,10 +323,32 @@ fn minute() -> u64 {
     now.unwrap().as_secs() / 60
 }
 
+/// From now on, also in the processes to come.
+fn is_set_to(driven: &Driven, scene: &Scene, mode: &str) {
+    let set = |mode: &str| {
+        let set = json!({"type": "set_model", "session": "main", "mode": mode});
+        scene.daemon.ask(&set.to_string()).remove(0)
+    };
+    let odd = set("no-such-mode");
+    let error = odd["error"].as_str().unwrap_or_default();
+    assert_eq!(odd["code"], "unsupported", "{}: {odd:#}", driven.label);
+    assert!(error.contains(mode), "{}: {odd:#}", driven.label);
+    let told = set(mode);
+    assert_eq!(told["mode"], mode, "{}: {told:#}", driven.label);
+    let listed = scene
+        .daemon
+        .ask(r#"{"type":"models","session":"main"}"#)
+        .remove(0);
+    assert_eq!(listed["mode"], mode, "{}: {listed:#}", driven.label);
+}
+
 /// The same where something has to pass between, with the agent at rest.
 fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
     let scene = Scene::of(driven, "");
     scene.ask("one");
+    if let Some((mode, _)) = driven.can.mode {
+        is_set_to(driven, &scene, mode);
+    }
     let mut client = hangs(driven, &scene, "main");
     let first = scene.pid();
     kill(first, Signal::SIGKILL);
@@ -338,6 +360,10 @@ fn goes_on_after(driven: &Driven, between: impl Fn(&Scene)) {
     assert_eq!(last["code"], code, "{}: {last:#}", driven.label);
     between(&scene);
     let next = scene.ask("three [[recall]]");
+    if let Some((_, told)) = driven.can.mode {
+        let asked = scene.model.asked().pop().unwrap().body.to_string();
+        assert!(asked.contains(told), "{}: {asked}", driven.label);
+    }
     assert!(
         text(driven, &next).contains("one"),
         "{}: {next:#}",

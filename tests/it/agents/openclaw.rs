@@ -42,6 +42,7 @@ fn installed() -> Vec<Driven> {
             models: [(None, "mock-1"), (None, "mock-2")],
             // Its state belongs to one process at a time; with its gateway both run.
             switches: false,
+            mode: None,
             beside: Some("agent-failed"),
             // Up to ten times, each after a longer while.
             tries_again: &[429],

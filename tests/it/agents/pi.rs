@@ -27,6 +27,7 @@ fn installed() -> Vec<Driven> {
             attached: &["pixel.png"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             switches: !program.ends_with("pi-0.73.1/bin/pi"),
+            mode: None,
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

@@ -29,6 +29,7 @@ fn installed() -> Vec<Driven> {
             attached: &["pixel.png", "notes.txt"],
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             switches: false,
+            mode: None,
             beside: None,
             tries_again: &[429, 500],
             refusal_lasts: Some("agent-auth"),

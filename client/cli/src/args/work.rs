@@ -494,7 +494,7 @@ pub struct AnswerArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
     /// Of which session, and which: MODEL, or PROVIDER/MODEL
-    #[arg(value_names = ["SESSION", "MODEL"], num_args = 1..=2, required = true)]
+    #[arg(value_names = ["SESSION", "MODEL"], num_args = 0..=2)]
     pub words: Vec<String>,
     /// Of which session, instead of the first word
     #[arg(long, short, value_name = "NAME")]
@@ -508,21 +508,28 @@ pub struct ModelArgs {
     /// Whatever models the agent lists
     #[arg(long)]
     pub force: bool,
+    /// In which of the agent's own modes to work: `agentctl models list --session` lists them
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,
 }
 
 impl ModelArgs {
-    /// The session and the model, or what to say when one of them is missing.
+    /// The session, and the model unless something else is changed; or what to say of what is missing.
     ///
     /// # Errors
     /// When there are too many or too few words.
-    pub fn of(&self) -> Result<(&str, &str), &'static str> {
+    pub fn of(&self) -> Result<(&str, Option<&str>), &'static str> {
+        let changes = self.thinking.is_some() || self.mode.is_some();
         match (self.words.as_slice(), &self.session) {
-            ([session, model], None) => Ok((session, model)),
-            ([model], Some(session)) => Ok((session, model)),
+            ([session, model], None) => Ok((session, Some(model))),
+            ([model], Some(session)) => Ok((session, Some(model))),
+            ([session], None) if changes => Ok((session, None)),
+            ([], Some(session)) if changes => Ok((session, None)),
             ([_], None) => Err("one word was given, expected a session and a model"),
+            ([], _) => Err("nothing to change was given, expected a session and a model"),
             _ => Err("the session was given twice"),
         }
     }

@@ -165,7 +165,9 @@ impl Acp {
                 self.choose(&id, &set.session_id, chosen, Way::Older, now, out)
             }),
             "session/set_mode" => params(given).and_then(|set: wire::SetMode| {
-                let chosen = (options::AGENT, set.mode_id.as_str());
+                let known = self.sessions.get(&set.session_id);
+                let option = known.map(|known| known.offer.option_of_mode(&set.mode_id));
+                let chosen = (option.unwrap_or(options::AGENT), set.mode_id.as_str());
                 self.choose(&id, &set.session_id, chosen, Way::Older, now, out)
             }),
             _ => Err(Failure::no_method(method)),

@@ -184,7 +184,17 @@ impl Acp {
         result: Result<Line, Failure>,
         out: &mut Outbox,
     ) {
-        if let Ok(Line::Models { models, next, .. }) = result {
+        if let Ok(Line::Models {
+            models,
+            next,
+            modes,
+            mode,
+            ..
+        }) = result
+        {
+            if let Some(known) = self.sessions.get_mut(session).filter(|_| rows.is_empty()) {
+                known.offer.learn_modes(modes, mode);
+            }
             rows.extend(models);
             if next.is_some() {
                 return self.look_for_models(session, rows, next, out);
@@ -462,9 +472,9 @@ impl Acp {
             }
             How::Load | How::Resume => out.say(&json_rpc::answer(&opening.reply, &opened)),
             How::Agent(way) => {
-                let agent = known.offer.agent.clone();
+                let mode = known.offer.current_mode();
                 self.tell_options(session, out);
-                if let (Way::Older, Some(current_mode_id)) = (way, agent) {
+                if let (Way::Older, Some(current_mode_id)) = (way, mode) {
                     self.tell(
                         session,
                         &[Update::CurrentModeUpdate { current_mode_id }],

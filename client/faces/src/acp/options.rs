@@ -1,9 +1,9 @@
-//! What can be chosen in a session: the agent, its model, how hard it thinks.
+//! What can be chosen in a session: the agent, its model, how hard it thinks, its mode.
 //!
-//! Owns the three options, what older clients have in their place, and which values there are. Must
+//! Owns the four options, what older clients have in their place, and which values there are. Must
 //! not know how a choice is made to count.
 
-use agentd_protocol::models::ModelRow;
+use agentd_protocol::models::{ModeRow, ModelRow};
 
 use super::failure::invalid;
 use super::wire::{Choice, ConfigOption, Mode, Model, Models, Modes, Opened};
@@ -12,7 +12,8 @@ use crate::json_rpc::Failure;
 pub(super) const AGENT: &str = "agent";
 pub(super) const MODEL: &str = "model";
 pub(super) const THINKING: &str = "thinking";
-/// The level of a session for which nobody chose one.
+pub(super) const MODE: &str = "mode";
+/// The level or mode of a session for which nobody chose one.
 const UNCHOSEN: &str = "default";
 /// Values that an error lists.
 const SHOWN: usize = 12;
@@ -28,14 +29,18 @@ pub(super) struct Offer {
     /// What the next turn takes, as its value.
     model: Option<String>,
     pub(super) thinking: Option<String>,
+    /// The agent's own; empty where it has none.
+    modes: Vec<ModeRow>,
+    mode: Option<String>,
 }
 
-/// A model and a level as `set_model` takes them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A model, a level and a mode as `set_model` takes them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Setting {
     pub(super) provider: Option<String>,
-    pub(super) model: String,
+    pub(super) model: Option<String>,
     pub(super) thinking: Option<String>,
+    pub(super) mode: Option<String>,
 }
 
 /// What a choice asks for.
@@ -67,6 +72,30 @@ impl Offer {
         self.models = models;
     }
 
+    /// Its modes, and the one in force.
+    pub(super) fn learn_modes(&mut self, modes: Vec<ModeRow>, mode: Option<String>) {
+        (self.modes, self.mode) = (modes, mode);
+    }
+
+    /// The agent works in this mode from now on.
+    pub(super) fn works_in(&mut self, mode: String) {
+        self.mode = Some(mode);
+    }
+
+    /// As clients from before options know it: the mode, or the agent of one that has no modes.
+    pub(super) fn current_mode(&self) -> Option<String> {
+        match self.modes.is_empty() {
+            true => self.agent.clone(),
+            false => Some(self.mode.clone().unwrap_or_else(|| UNCHOSEN.to_owned())),
+        }
+    }
+
+    /// Which option such a client means by a mode.
+    pub(super) fn option_of_mode(&self, wanted: &str) -> &'static str {
+        let is_mode = self.modes_offered().iter().any(|row| row.id == wanted);
+        if is_mode { MODE } else { AGENT }
+    }
+
     /// Nothing is known of the models of another agent.
     pub(super) fn of_agent(&mut self, agent: String) {
         *self = Self {
@@ -82,7 +111,9 @@ impl Offer {
         provider: Option<&str>,
         model: Option<&str>,
         thinking: Option<String>,
+        mode: Option<String>,
     ) {
+        self.mode = mode.or(self.mode.take());
         if let Some(model) = model {
             self.model = Some(named(provider, model));
         }
@@ -128,7 +159,8 @@ impl Offer {
         let mut all = Vec::new();
         if let Some(agent) = &self.agent {
             let agents = self.agents_offered().into_iter().map(plain).collect();
-            all.push(option(AGENT, "Agent", "mode", agent.clone(), agents));
+            // Not `mode`, which is the agent's own.
+            all.push(option(AGENT, "Agent", "_agent", agent.clone(), agents));
         }
         if let Some(model) = &self.model {
             let models = self.models.iter().map(|row| Choice {
@@ -155,7 +187,25 @@ impl Offer {
                 levels,
             ));
         }
+        let modes = self.modes_offered();
+        if let Some(current) = self.current_mode().filter(|_| !modes.is_empty()) {
+            let modes = modes.into_iter().map(|row| Choice {
+                name: row.label.unwrap_or_else(|| row.id.clone()),
+                value: row.id,
+            });
+            all.push(option(MODE, "Mode", "mode", current, modes.collect()));
+        }
         all
+    }
+
+    /// With the one in force, which may be one that can't be chosen.
+    fn modes_offered(&self) -> Vec<ModeRow> {
+        let mut modes = self.modes.clone();
+        let current = self.current_mode().filter(|_| !modes.is_empty());
+        if let Some(current) = current.filter(|it| !modes.iter().any(|row| row.id == *it)) {
+            modes.insert(0, ModeRow::named(current));
+        }
+        modes
     }
 
     fn agents_offered(&self) -> Vec<String> {
@@ -177,14 +227,21 @@ impl Offer {
                 .collect(),
             current_model_id: current.clone(),
         });
-        let modes = self.agent.as_ref().map(|agent| Modes {
-            available_modes: (self.agents_offered().into_iter())
-                .map(|agent| Mode {
-                    id: agent.clone(),
-                    name: agent,
+        let mut rows = self.modes_offered();
+        if rows.is_empty() {
+            rows = (self.agents_offered().into_iter())
+                .map(ModeRow::named)
+                .collect();
+        }
+        let modes = self.current_mode().map(|current_mode_id| Modes {
+            available_modes: (rows.into_iter())
+                .map(|row| Mode {
+                    name: row.label.unwrap_or_else(|| row.id.clone()),
+                    id: row.id,
+                    description: row.description,
                 })
                 .collect(),
-            current_mode_id: agent.clone(),
+            current_mode_id,
         });
         Opened {
             session_id: None,
@@ -200,8 +257,9 @@ impl Offer {
             AGENT => self.choose_agent(wanted),
             MODEL => self.choose_model(wanted),
             THINKING => self.choose_thinking(wanted),
+            MODE => self.choose_mode(wanted),
             _ => Err(invalid(format!(
-                "there is no option `{option}`: expected {AGENT}, {MODEL} or {THINKING}"
+                "there is no option `{option}`: expected {AGENT}, {MODEL}, {THINKING} or {MODE}"
             ))),
         }
     }
@@ -233,8 +291,8 @@ impl Offer {
         }
         Ok(Chosen::Setting(Setting {
             provider: row.provider.clone(),
-            model: row.model.clone(),
-            thinking: None,
+            model: Some(row.model.clone()),
+            ..Setting::default()
         }))
     }
 
@@ -246,12 +304,29 @@ impl Offer {
             Some(row) if levels.iter().any(|level| level == wanted) => {
                 Ok(Chosen::Setting(Setting {
                     provider: row.provider.clone(),
-                    model: row.model.clone(),
+                    model: Some(row.model.clone()),
                     thinking: Some(wanted.to_owned()),
+                    mode: None,
                 }))
             }
             Some(_) | None => Err(unoffered("thinking level", wanted, levels)),
         }
+    }
+
+    fn choose_mode(&self, wanted: &str) -> Result<Chosen, Failure> {
+        let offered = self.modes_offered();
+        let is_offered = offered.iter().any(|row| row.id == wanted);
+        if is_offered && self.current_mode().as_deref() == Some(wanted) {
+            return Ok(Chosen::Same);
+        }
+        if !is_offered {
+            let ids = offered.into_iter().map(|row| row.id).collect();
+            return Err(unoffered("mode", wanted, ids));
+        }
+        Ok(Chosen::Setting(Setting {
+            mode: Some(wanted.to_owned()),
+            ..Setting::default()
+        }))
     }
 }
 
@@ -307,7 +382,7 @@ mod tests {
             ("thinking", "default".to_owned()),
         ];
         assert_eq!(current(&offer), at_first);
-        offer.set(Some("p"), Some("one"), Some("high".to_owned()));
+        offer.set(Some("p"), Some("one"), Some("high".to_owned()), None);
         assert_eq!(current(&offer)[2], ("thinking", "high".to_owned()));
         for option in offer.options() {
             let values: Vec<&String> = option.options.iter().map(|one| &one.value).collect();
@@ -315,7 +390,7 @@ mod tests {
             assert!(!values.contains(&&"default".to_owned()), "{option:?}");
         }
         // A level that counted elsewhere is shown until another one is chosen.
-        offer.set(Some("p"), Some("one"), Some("max".to_owned()));
+        offer.set(Some("p"), Some("one"), Some("max".to_owned()), None);
         let levels = offer.options().remove(2);
         assert!(
             levels
@@ -324,8 +399,44 @@ mod tests {
                 .any(|one| one.value == levels.current_value)
         );
         // That model has no levels.
-        offer.set(None, Some("three"), Some("high".to_owned()));
+        offer.set(None, Some("three"), Some("high".to_owned()), None);
         assert_eq!(current(&offer).len(), 2);
+    }
+
+    #[test]
+    fn acp_options_have_the_agents_own_modes() {
+        let mut offer = offer();
+        let rows = json!([{"id": "ask", "label": "Ask"}, {"id": "plan", "description": "Plans"}]);
+        offer.learn_modes(
+            serde_json::from_value(rows).unwrap(),
+            Some("ask".to_owned()),
+        );
+        let mode = offer.options().pop().unwrap();
+        assert_eq!(
+            (mode.id, mode.category, &*mode.current_value),
+            ("mode", "mode", "ask")
+        );
+        let categories = offer.options().into_iter().map(|option| option.category);
+        assert_eq!(categories.filter(|category| *category == "mode").count(), 1);
+        let modes = offer.opened().modes.unwrap();
+        assert_eq!(
+            (&*modes.current_mode_id, modes.available_modes.len()),
+            ("ask", 2)
+        );
+        assert_eq!(offer.option_of_mode("plan"), MODE);
+        assert_eq!(offer.option_of_mode("timmy"), AGENT);
+        assert_eq!(offer.choose(MODE, "ask").unwrap(), Chosen::Same);
+        let plan = Setting {
+            mode: Some("plan".to_owned()),
+            ..Setting::default()
+        };
+        assert_eq!(offer.choose(MODE, "plan").unwrap(), Chosen::Setting(plan));
+        let why = offer.choose(MODE, "yolo").unwrap_err().message;
+        assert!(why.contains("expected one of ask, plan"), "{why}");
+        // One that only its owner chose is shown.
+        offer.works_in("yolo".to_owned());
+        let mode = offer.options().pop().unwrap();
+        assert_eq!((&*mode.current_value, mode.options.len()), ("yolo", 3));
     }
 
     #[test]
@@ -344,8 +455,9 @@ mod tests {
         let setting = |provider: Option<&str>, model: &str, thinking: Option<&str>| {
             Ok(Chosen::Setting(Setting {
                 provider: provider.map(str::to_owned),
-                model: model.to_owned(),
+                model: Some(model.to_owned()),
                 thinking: thinking.map(str::to_owned),
+                mode: None,
             }))
         };
         for (option, wanted, expected) in [

@@ -344,6 +344,7 @@ impl Acp {
                     provider: setting.provider,
                     model: setting.model,
                     thinking: setting.thinking,
+                    mode: setting.mode,
                 };
                 let what = What::Set {
                     session: session.to_owned(),
@@ -440,12 +441,12 @@ impl Acp {
                 provider,
                 model,
                 thinking,
+                mode,
                 ..
             }) => {
                 if let Some(known) = self.sessions.get_mut(session) {
-                    known
-                        .offer
-                        .set(provider.as_deref(), model.as_deref(), thinking);
+                    let (provider, model) = (provider.as_deref(), model.as_deref());
+                    known.offer.set(provider, model, thinking, mode);
                 }
                 Ok(())
             }
@@ -458,6 +459,22 @@ impl Acp {
             Ok(()) => self.say_chosen(session, reply, way, out),
             Err(failure) => refuse(reply, &failure, out),
         }
+    }
+
+    /// The agent works in another of its modes, by its own doing.
+    pub(super) fn changes_mode(&mut self, session: &str, mode: String, out: &mut Outbox) {
+        let Some(known) = self.sessions.get_mut(session) else {
+            return;
+        };
+        known.offer.works_in(mode);
+        if let Some(current_mode_id) = known.offer.current_mode() {
+            self.tell(
+                session,
+                &[Update::CurrentModeUpdate { current_mode_id }],
+                out,
+            );
+        }
+        self.tell_options(session, out);
     }
 
     pub(super) fn say_chosen(&self, session: &str, reply: &Id, way: Way, out: &mut Outbox) {

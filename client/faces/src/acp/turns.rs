@@ -202,11 +202,15 @@ impl Acp {
             return;
         };
         let mut updates = Vec::new();
+        let mode = mode_of(&line);
         let happened = turn.line(line, &mut updates);
         if turn.has_grown() {
             self.output_at.get_or_insert(now + OUTPUT_PAUSE);
         }
         self.tell(&session, &updates, out);
+        if let Some(mode) = mode {
+            self.changes_mode(&session, mode, out);
+        }
         match happened {
             None => {}
             Some(Happened::Asked(question)) => self.put(job, &question, out),
@@ -502,6 +506,16 @@ fn usd(cost: &Cost) -> Option<f64> {
         CostStatus::Included => Some(0.0),
         CostStatus::Unknown => None,
         _ => cost.usd,
+    }
+}
+
+/// The mode that an agent took by itself, if a line says so.
+fn mode_of(received: &Received) -> Option<String> {
+    match &received.line {
+        Some(Line::AgentEvent { kind, data, .. }) if kind == "current_mode_update" => {
+            data.as_str().map(str::to_owned)
+        }
+        _ => None,
     }
 }
 

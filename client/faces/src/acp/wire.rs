@@ -179,10 +179,12 @@ pub(super) struct Modes {
 }
 
 /// One of them.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Mode {
     pub(super) id: String,
     pub(super) name: String,
+    pub(super) description: Option<String>,
 }
 
 /// One session of a list.

@@ -27,6 +27,7 @@ pub struct SessionChanged {
     pub provider: Option<String>,
     pub model: Option<String>,
     pub thinking: Option<String>,
+    pub mode: Option<String>,
     pub state: Option<SessionPhase>,
 }
 

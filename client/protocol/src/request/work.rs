@@ -301,7 +301,8 @@ pub struct Compact {
     pub instructions: Option<String>,
 }
 
-/// `set_model`: for the turns of a session accepted after it.
+/// `set_model`: for the turns of a session accepted after it; its mode for those that begin after it.
+/// At least one of model, thinking and mode; what isn't named stays.
 #[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -311,9 +312,11 @@ pub struct SetModel {
     /// The model provider.
     pub provider: Option<String>,
     /// The model.
-    pub model: String,
+    pub model: Option<String>,
     /// How hard to think.
     pub thinking: Option<String>,
+    /// In which of the agent's own modes to work.
+    pub mode: Option<String>,
 }
 
 impl Checked for SetModel {
@@ -321,9 +324,20 @@ impl Checked for SetModel {
         check_session(&self.session)?;
         check_words(&[
             ("provider", &self.provider),
-            ("model", &Some(self.model.clone())),
+            ("model", &self.model),
             ("thinking", &self.thinking),
-        ])
+            ("mode", &self.mode),
+        ])?;
+        let named = [&self.model, &self.thinking, &self.mode];
+        if named.iter().all(|field| field.is_none()) {
+            let error = "`model` is missing: expected it, or `thinking` or `mode`";
+            return Err(invalid(error));
+        }
+        if self.provider.is_some() && self.model.is_none() {
+            let error = "`provider` is given without `model`: a model's name means something to its provider only";
+            return Err(invalid(error));
+        }
+        Ok(())
     }
 }
 

@@ -11,7 +11,18 @@ from ._sync import Harness, Session, Stream, run_session
 from ._version import VERSION
 from .errors import AgentdError, OutcomeUnknownError, StillPendingError
 from .result import Cost, Result
-from .rows import Agent, Command, HistoryTurn, Job, Model, ModelList, Question, SessionInfo, Usage
+from .rows import (
+    Agent,
+    Command,
+    HistoryTurn,
+    Job,
+    Mode,
+    Model,
+    ModelList,
+    Question,
+    SessionInfo,
+    Usage,
+)
 from .types import Attachment, Earlier, Event, McpServer, Options, Send
 
 __version__ = VERSION
@@ -28,6 +39,7 @@ __all__ = [
     "HistoryTurn",
     "Job",
     "McpServer",
+    "Mode",
     "Model",
     "ModelList",
     "Options",

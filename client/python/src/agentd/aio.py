@@ -122,10 +122,17 @@ class Session:
 
     @checked
     async def set_model(
-        self, model: str, *, provider: str | None = None, thinking: str | None = None
+        self,
+        model: str | None = None,
+        *,
+        provider: str | None = None,
+        thinking: str | None = None,
+        mode: str | None = None,
     ) -> None:
-        """Another model for the turns that are sent from now on; what isn't named stays."""
-        await self._harness.set_model(self.name, model, provider=provider, thinking=thinking)
+        """Another model, thinking level or mode for the turns that are sent from now on; what
+        isn't named stays. ``models()`` has the modes."""
+        named = {"provider": provider, "thinking": thinking, "mode": mode}
+        await self._harness.set_model(self.name, model, **named)
 
     @checked
     async def set_title(self, title: str | None) -> None:
@@ -404,14 +411,16 @@ class Harness:
     async def set_model(
         self,
         session: str,
-        model: str,
+        model: str | None = None,
         *,
         provider: str | None = None,
         thinking: str | None = None,
+        mode: str | None = None,
     ) -> None:
-        """Another model for the turns of a session that are sent from now on; what isn't named
-        stays."""
+        """Another model, thinking level or mode for the turns of a session that are sent from now
+        on; what isn't named stays, and something has to be. ``models()`` has the modes."""
         named = {"session": session, "model": model, "provider": provider, "thinking": thinking}
+        named["mode"] = mode
         await self._core.ask("set_model", named, changes=True, alone=False)
 
     @checked

@@ -175,9 +175,23 @@ class Command(Row):
     """What may stand behind the name."""
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mode(Row):
+    """A mode of an agent, its own way of working. ``id`` is what ``set_model`` takes."""
+
+    id: str = ""
+    label: str | None = None
+    """What people call it."""
+    description: str | None = None
+
+
 class ModelList(list[Model]):
     """The models of an agent, in its order."""
 
+    modes: list[Mode] = []
+    """Its own ways of working; empty where it has none."""
+    mode: str | None = None
+    """The one that is in force, where that is known."""
     note: str | None = None
     """What is not as one may think: why there is none, or what was left out."""
 
@@ -187,6 +201,8 @@ class ModelList(list[Model]):
         found = cls()
         for page in pages:
             found += Model.of_lines(page.get("models"))
+            found.modes = Mode.of_lines(page.get("modes")) or found.modes
+            found.mode = page.get("mode") or found.mode
             found.note = page.get("note") or found.note
         return found
 

@@ -164,6 +164,7 @@ mod tests {
             provider: None,
             model: None,
             thinking: None,
+            mode: None,
             system: None,
             mcp_servers: crate::mcp::McpServers::default(),
             revision: 0,

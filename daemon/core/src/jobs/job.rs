@@ -448,6 +448,7 @@ impl Job {
             provider: given.provider,
             model: given.model,
             thinking: given.thinking,
+            mode: None,
             fallback_chain: given.fallback_chain,
             forks: native.is_some() && session.is_copied(),
             native: native.map(str::to_owned),

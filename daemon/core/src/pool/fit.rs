@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::agent::{Agent, SystemText};
+use crate::agent::{Agent, Modes, SystemText};
 use crate::jobs::job::Job;
 use crate::mcp::{McpServers, McpServing};
+use crate::pins;
 use crate::sessions::session::Session;
 use crate::store::Pins;
 
@@ -18,6 +19,7 @@ pub(crate) struct Fit {
     pub(crate) provider: Option<String>,
     pub(crate) model: Option<String>,
     pub(crate) thinking: Option<String>,
+    pub(crate) mode: Option<String>,
     /// What its session's agent is told, where its process is started with that.
     pub(crate) system: Option<Arc<str>>,
     /// MCP servers of its session, likewise.
@@ -34,20 +36,21 @@ impl Fit {
 
     /// What a turn with these pins needs. Those that go with each turn don't bind the process; a
     /// turn that names none goes on with those of the session's last one.
-    pub(crate) fn with(agent: &Agent, session: &Session, pins: Pins) -> Self {
+    pub(crate) fn with(agent: &Agent, session: &Session, named: Pins) -> Self {
         let last = &session.last;
         // A model's name means something to its provider only.
-        let (provider, model) = match (pins.provider, pins.model) {
+        let (provider, model) = match (named.provider, named.model) {
             (None, None) => (last.provider.clone(), last.model.clone()),
             own => own,
         };
-        let thinking = pins.thinking.or_else(|| last.thinking.clone());
+        let thinking = named.thinking.or_else(|| last.thinking.clone());
         Self {
             cwd: session.cwd.clone(),
             toolsets: session.toolsets.clone(),
             provider: provider.filter(|_| !agent.describe.model_per_turn),
             model: model.filter(|_| !agent.describe.model_per_turn),
             thinking: thinking.filter(|_| !agent.describe.thinking_per_turn),
+            mode: at_start(agent, pins::mode(agent, &session.pins)),
             system: (session.system.clone())
                 .filter(|_| agent.describe.system == SystemText::AtStart),
             mcp_servers: match agent.describe.mcp {
@@ -72,6 +75,7 @@ impl Fit {
             provider: pin(&agent.provider, model),
             model: pin(&agent.model, model),
             thinking: pin(&agent.thinking, thinking),
+            mode: at_start(agent, agent.mode.clone()),
             system: None,
             mcp_servers: McpServers::default(),
             revision: agent.revision,
@@ -84,8 +88,14 @@ impl Fit {
             provider: self.provider.clone(),
             model: self.model.clone(),
             thinking: self.thinking.clone(),
+            mode: self.mode.clone(),
         }
     }
+}
+
+/// A mode that its process is started with.
+fn at_start(agent: &Agent, mode: Option<String>) -> Option<String> {
+    mode.filter(|_| matches!(agent.describe.modes, Modes::Known(_)))
 }
 
 /// What the processes of an agent take: turns that any of them could take wait in one lane, so it is

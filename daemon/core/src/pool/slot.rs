@@ -58,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) forks: bool,
     /// The models that it offers, where it lists them.
     pub(crate) models: Option<Vec<String>>,
+    /// The modes that it offers.
+    pub(crate) modes: Option<Vec<String>>,
     /// Its turns take steers.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,
@@ -351,6 +353,7 @@ impl Slot {
             mcp: agent.describe.mcp != McpServing::Never,
             forks: agent.describe.forks,
             models: None,
+            modes: None,
             steers: agent.describe.steers,
             compacts: agent.describe.compacts,
             lists_models: agent.describe.lists_models,

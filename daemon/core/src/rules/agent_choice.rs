@@ -84,6 +84,7 @@ impl State {
                 provider: provider.or(agent.provider.as_ref()).cloned(),
                 model: model.or(agent.model.as_ref()).cloned(),
                 thinking: None,
+                mode: None,
             };
             pins::check(agent, &pins).is_ok()
         };
@@ -149,6 +150,7 @@ impl State {
             provider: pin(&send.provider, &agent.provider),
             model: pin(&send.model, &agent.model),
             thinking: pin(&send.thinking, &agent.thinking),
+            mode: agent.mode.clone(),
         };
         pins::check(agent, &pins)?;
         let holder = session.and_then(|session| self.sessions.get(&session)?.slot);

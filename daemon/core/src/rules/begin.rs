@@ -23,8 +23,8 @@ use crate::rules::beginning::begun;
 use crate::rules::turn_timeout::allowed;
 use crate::sessions::session::Session;
 use crate::state::State;
-use crate::store::Write;
-use crate::worker::{Failure, WorkerCommand};
+use crate::store::{Pins, Write};
+use crate::worker::{Failure, Prompt, WorkerCommand};
 
 impl State {
     /// Gives a session the place of a process; whoever does so says whether it is there by now.
@@ -173,7 +173,10 @@ impl State {
             _ => (None, None),
         };
         let is_first = session.turns == 0 && job.attempt <= 1;
+        let agent = self.settings.agents.get(&session.agent);
+        let mode = agent.and_then(|agent| pins::mode_of_turn(agent, &session.pins));
         let prompt = job.prompt(turn, session, native.as_deref(), given, begins);
+        let prompt = prompt.map(|prompt| Prompt { mode, ..prompt });
         self.jobs.unclock(turn);
         if context == Context::Lost {
             self.lost_context(turn, process.worker, name);
@@ -360,7 +363,13 @@ impl State {
         // The agent may be run in another form than when the turn was accepted.
         let agent = self.settings.agents.get(&slot.agent)?;
         if slot.is_one_turn()
-            && let Err(refused) = pins::check(agent, &job.terms.pins())
+            && let Err(refused) = pins::check(
+                agent,
+                &Pins {
+                    mode: session.pins.mode.clone(),
+                    ..job.terms.pins()
+                },
+            )
         {
             return Some(Failure {
                 hint: refused.hint,

@@ -1,24 +1,26 @@
-//! Another model for a session, and a shorter memory: `set_model`, `compact`.
+//! Another model or mode for a session, and a shorter memory: `set_model`, `compact`.
 //!
 //! Owns what is asked of the agent and what is stored of it. Must not know models.
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
+use agentd_protocol::models::ModeRow;
 use agentd_protocol::request::Decoded;
 use agentd_protocol::work::{Compact, SetModel};
 use agentd_protocol::{Code, Id, Request};
 
-use crate::agent::Resume;
+use crate::agent::{Modes, Resume};
 use crate::effect::Effect;
 use crate::event::RequestContext;
 use crate::ids::{ConnId, SessionId, WorkerId};
 use crate::limits::COMPACTS_WITHIN;
 use crate::outbox::awaiting::{Awaiting, Changed};
 use crate::outbox::timers::Timer;
-use crate::pins;
+use crate::pins::{self, is_for_clients};
 use crate::pool::compacting::Compacting;
 use crate::rules::pins::offered;
 use crate::rules::queries::unknown_session;
+use crate::rules::session_news::of_model;
 use crate::rules::targets::Target;
 use crate::sessions::session::{Repinning, Session};
 use crate::state::State;
@@ -228,6 +230,41 @@ impl State {
         }
     }
 
+    /// A process works in another mode by its agent's own doing, as when its user took its plan: the
+    /// session's next turns and processes do, too. One that clients can't choose lasts no longer than
+    /// its process.
+    pub(crate) fn mode_changed(&mut self, worker: WorkerId, mode: String) {
+        let Some(slot) = self.pool.get_mut(&worker) else {
+            return self.outbox.dangling(worker);
+        };
+        let agent = self.settings.agents.get(&slot.agent);
+        let is_told = ModeRow::named(mode.clone()).fitting().is_some();
+        let Some(agent) = agent.filter(|agent| is_told && is_for_clients(agent, &mode)) else {
+            return;
+        };
+        if matches!(agent.describe.modes, Modes::Known(_)) {
+            slot.fit.mode = Some(mode.clone());
+        }
+        let Some(session) = slot.sessions.iter().next().copied() else {
+            return;
+        };
+        let Some(known) = found!(self.sessions.get_mut(session)) else {
+            return;
+        };
+        if known.pins.mode.as_ref() == Some(&mode) {
+            return;
+        }
+        let pins = Pins {
+            mode: Some(mode),
+            ..(*known.pins).clone()
+        };
+        known.pins = pins.clone().into();
+        let session = known.shown();
+        self.session_is(&session, of_model(&pins));
+        let write = Write::Model { session, pins };
+        self.outbox.commit(Awaiting::Nothing, vec![write]);
+    }
+
     /// What a session's later turns are pinned to, if its agent can change at all.
     fn pins_for(&self, session: &Session, set: &SetModel) -> Result<Pins, Rejected> {
         let Some(agent) = self.settings.agents.get(&session.agent) else {
@@ -246,13 +283,20 @@ impl State {
         }
         // A model's name means something to its provider only: what is in force now is kept with it.
         let provider = set.provider.as_ref().or(session.pins.provider.as_ref());
+        let model = set.model.as_ref().or(session.pins.model.as_ref());
         let thinking = set.thinking.as_ref().or(session.pins.thinking.as_ref());
+        let mode = set.mode.as_ref().or(session.pins.mode.as_ref());
         let pins = Pins {
             provider: provider.or(agent.provider.as_ref()).cloned(),
-            model: Some(set.model.clone()),
+            model: model.or(agent.model.as_ref()).cloned(),
             thinking: thinking.or(agent.thinking.as_ref()).cloned(),
+            // Not the configuration's: that is in force as long as it says so.
+            mode: mode.cloned(),
         };
         pins::check(agent, &pins)?;
+        if let Some(mode) = &set.mode {
+            pins::may_choose(agent, mode)?;
+        }
         if let Some(slot) = holder {
             offered(slot, &pins)?;
         }

@@ -7,7 +7,7 @@
 use agentd_protocol::commands::{CommandRow, Commands};
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
-use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::models::{ModeRow, ModelRow, Models};
 use agentd_protocol::{Code, Id, Request, serde_json};
 
 use crate::effect::Effect;
@@ -19,6 +19,7 @@ use crate::limits::{
 };
 use crate::outbox::timers::Timer;
 use crate::peers::waiting::{ModelListing, Wanted};
+use crate::pins::{self, is_for_clients};
 use crate::pool::fit::Fit;
 use crate::pool::slot::Slot;
 use crate::rules::agent_choice::per_turn;
@@ -123,6 +124,7 @@ impl State {
             provider: agent.provider.clone(),
             model: agent.model.clone(),
             thinking: agent.thinking.clone(),
+            mode: agent.mode.clone(),
         };
         let Some(session) = known else {
             return Ok((name, usual, fit));
@@ -133,7 +135,11 @@ impl State {
             cwd: session.cwd.clone(),
             ..fit
         };
-        Ok((name, set.cloned().unwrap_or(usual), fit))
+        let pins = Pins {
+            mode: pins::mode(agent, &session.pins),
+            ..set.cloned().unwrap_or(usual)
+        };
+        Ok((name, pins, fit))
     }
 
     /// Asks those that can be asked by now for whoever waits.
@@ -290,7 +296,23 @@ impl State {
         result: Result<ModelList, Failure>,
     ) {
         if self.is_asked(worker, number, Wanted::Models) {
-            self.lists(number, |listing| Ok(page(listing, &result?)));
+            let agent = self
+                .peers
+                .listing(number)
+                .map(|listing| listing.agent.clone());
+            let agent = agent.and_then(|agent| self.settings.agents.get(&agent));
+            // Those that would be refused aren't offered.
+            let fit = |row: &ModeRow| agent.is_some_and(|agent| is_for_clients(agent, &row.id));
+            let modes = result
+                .iter()
+                .flat_map(|list| &list.modes)
+                .filter(|row| fit(row));
+            let modes = modes
+                .cloned()
+                .filter_map(ModeRow::fitting)
+                .take(ModeRow::MOST);
+            let modes: Vec<ModeRow> = modes.collect();
+            self.lists(number, |listing| Ok(page(listing, &result?, modes)));
         }
     }
 
@@ -414,7 +436,11 @@ fn commands(listing: &ModelListing, list: CommandList) -> Line {
 }
 
 /// The models behind those of the pages before, as far as a line takes them.
-fn page(listing: &ModelListing, list: &ModelList) -> Line {
+fn page(listing: &ModelListing, list: &ModelList, mut modes: Vec<ModeRow>) -> Line {
+    // With the first page alone.
+    if listing.after > 0 {
+        modes.clear();
+    }
     let rows = &list.rows[..list.rows.len().min(MODELS_TOLD)];
     let default = default_of(rows, &listing.pins);
     let after = usize::try_from(listing.after).unwrap_or(usize::MAX);
@@ -450,6 +476,10 @@ fn page(listing: &ModelListing, list: &ModelList) -> Line {
         ok: true,
         agent: listing.agent.clone(),
         models,
+        mode: (!modes.is_empty())
+            .then(|| listing.pins.mode.clone().or_else(|| list.mode.clone()))
+            .flatten(),
+        modes,
         next,
         note: (!notes.is_empty()).then(|| notes.join("; ")),
     }
@@ -513,7 +543,7 @@ mod tests {
             let pins = Pins {
                 provider: provider.map(str::to_owned),
                 model: Some(model.to_owned()),
-                thinking: None,
+                ..Pins::default()
             };
             assert_eq!(default_of(&rows, &pins), expected, "{provider:?} {model}");
         }

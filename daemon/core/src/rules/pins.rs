@@ -14,6 +14,7 @@ use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId, WorkerId};
 use crate::jobs::job::{Phase, Repins};
 use crate::outbox::awaiting::Awaiting;
+use crate::pins;
 use crate::pool::fit::Fit;
 use crate::pool::slot::{Slot, SlotPhase};
 use crate::rare::Rare;
@@ -22,11 +23,16 @@ use crate::state::State;
 use crate::store::{Pins, Write};
 use crate::worker::Failure;
 
-/// Is it one of the models that a process offers? One that lists none judges for itself.
+/// Are they of the models and modes that a process offers? One that lists no models judges for itself.
 ///
 /// # Errors
 /// `unsupported`, with what is offered.
 pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
+    if let (Some(modes), Some(mode)) = (&slot.modes, &pins.mode)
+        && !modes.contains(mode)
+    {
+        return Err(unoffered(slot, "mode", mode, modes));
+    }
     let (Some(models), Some(model)) = (&slot.models, &pins.model) else {
         return Ok(());
     };
@@ -42,24 +48,29 @@ pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
     {
         return Ok(());
     }
-    let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
-    let more = match models.len().saturating_sub(SHOWN) {
+    Err(unoffered(slot, "model", model, models))
+}
+
+fn unoffered(slot: &Slot, what: &str, wanted: &str, offered: &[String]) -> Rejected {
+    let agent = &slot.agent;
+    let shown: Vec<&str> = offered.iter().take(SHOWN).map(String::as_str).collect();
+    let more = match offered.len().saturating_sub(SHOWN) {
+        0 if shown.is_empty() => "none".to_owned(),
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let agent = &slot.agent;
     let error = format!(
-        "the agent `{agent}` offers no model `{model}`; it offers {}{more}",
+        "the agent `{agent}` offers no {what} `{wanted}`; it offers {}{more}",
         shown.join(", ")
     );
     let rejected = Rejected::new(Code::Unsupported, error);
-    Err(match nearest(model, models.iter().map(String::as_str)) {
+    match nearest(wanted, offered.iter().map(String::as_str)) {
         Some(near) => rejected.hint(format!("did you mean `{near}`?")),
         None => rejected,
-    })
+    }
 }
 
-/// So many models are named in a refusal.
+/// So many models or modes are named in a refusal.
 const SHOWN: usize = 12;
 
 /// What a send asks for, with what its session and its agent have where it says nothing.
@@ -77,6 +88,7 @@ pub(crate) fn in_force(send: &Send, of_session: &Pins, agent: &Agent) -> Pins {
         provider: pin(&send.provider, provider, &agent.provider),
         model: pin(&send.model, model, &agent.model),
         thinking: pin(&send.thinking, thinking, &agent.thinking),
+        mode: pins::mode(agent, of_session),
     }
 }
 
@@ -91,6 +103,7 @@ pub(crate) fn from_now_on(send: &Send, set: &Pins) -> Pins {
         provider: provider.clone(),
         model: model.clone(),
         thinking: send.thinking.as_ref().or(set.thinking.as_ref()).cloned(),
+        mode: set.mode.clone(),
     }
 }
 
@@ -100,6 +113,7 @@ pub(crate) fn asked(fit: &Fit, usual: &Fit) -> Option<String> {
         ("provider", &fit.provider, &usual.provider),
         ("model", &fit.model, &usual.model),
         ("thinking", &fit.thinking, &usual.thinking),
+        ("mode", &fit.mode, &usual.mode),
     ];
     let pin = |(name, value, usual): (_, &Option<String>, _)| {
         let value = value.as_ref().filter(|_| value != usual)?;
@@ -237,12 +251,18 @@ impl State {
         };
         let (session, repins) = (job.session, job.repins.take());
         let known = self.sessions.get_mut(&session);
-        if let (Some(repins), Some(known)) = (repins, self.outbox.expected(session, known))
+        if let (Some(repins), Some(known)) = (repins, self.outbox.expected(session, known)) {
+            let mode = known.pins.mode.clone();
+            let now = |pins: Pins| Pins {
+                mode: mode.clone(),
+                ..pins
+            };
             // A later one may have said otherwise.
-            && *known.pins == repins.to
-        {
-            known.pins = repins.from.clone().into();
-            let (session, pins) = (known.shown(), repins.from);
+            if *known.pins != now(repins.to) {
+                return;
+            }
+            let (session, pins) = (known.shown(), now(repins.from));
+            known.pins = pins.clone().into();
             let write = Write::Model { session, pins };
             self.outbox.commit(Awaiting::Nothing, vec![write]);
         }

@@ -366,6 +366,7 @@ impl State {
             provider: pins.provider.clone(),
             model: pins.model.clone(),
             thinking: pins.thinking.clone(),
+            mode: pins.mode.clone(),
             ..slot.fit.clone()
         };
         if !slot.describe.switches || rest != *fit {
@@ -499,6 +500,7 @@ impl State {
             provider: slot.fit.provider.clone(),
             model: slot.fit.model.clone(),
             thinking: slot.fit.thinking.clone(),
+            mode: slot.fit.mode.clone(),
             toolsets: slot.fit.toolsets.clone(),
             system: slot.fit.system.clone(),
             mcp_servers: slot.fit.mcp_servers.clone(),

@@ -132,6 +132,7 @@ pub(crate) fn of_model(pins: &Pins) -> SessionChanged {
         provider: pins.provider.clone(),
         model: pins.model.clone(),
         thinking: pins.thinking.clone(),
+        mode: pins.mode.clone(),
         ..changed(SessionChange::Model)
     }
 }

@@ -312,6 +312,7 @@ impl State {
                     provider: pins.provider,
                     model: pins.model,
                     thinking: pins.thinking,
+                    mode: pins.mode,
                 }
             }
         };
@@ -375,12 +376,14 @@ impl State {
                 provider,
                 model,
                 thinking,
+                mode,
                 ..
             } => {
                 let pins = Pins {
                     provider: provider.clone(),
                     model: model.clone(),
                     thinking: thinking.clone(),
+                    mode: mode.clone(),
                 };
                 (session, of_model(&pins))
             }

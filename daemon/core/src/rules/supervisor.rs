@@ -156,6 +156,7 @@ impl State {
             slot.mcp = traits.mcp.unwrap_or(slot.mcp);
             slot.forks = traits.forks.unwrap_or(slot.forks);
             slot.models = traits.models;
+            slot.modes = traits.modes;
             let most = traits.concurrent_sends;
             // None would make a process that takes no turn, and is waited for.
             slot.capacity = most.unwrap_or(slot.describe.concurrent_sends).max(1);

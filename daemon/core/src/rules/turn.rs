@@ -42,6 +42,7 @@ impl State {
             WorkerEvent::Recycled => self.worker_recycled(worker),
             WorkerEvent::Switched(has_them) => self.worker_switched(worker, has_them),
             WorkerEvent::SessionNamed { native } => self.session_named(worker, &native),
+            WorkerEvent::ModeChanged { mode } => self.mode_changed(worker, mode),
             WorkerEvent::Logged { .. } => {}
             WorkerEvent::Stray { .. } => self.strayed(worker),
             WorkerEvent::Noted {

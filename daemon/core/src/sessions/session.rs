@@ -88,6 +88,7 @@ impl Usual for Pins {
             provider: None,
             model: None,
             thinking: None,
+            mode: None,
         };
         &NOTHING
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentd_core::agent::{
-    Agent, Capabilities, ExecForm, Found, Levels, Providers, Reports, Resume, Sessions, SystemText,
-    Warm,
+    Agent, Capabilities, ExecForm, Found, Levels, Modes, Providers, Reports, Resume, Sessions,
+    SystemText, Warm,
 };
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::mcp::McpServing;
@@ -23,6 +23,7 @@ pub fn describe(sessions: Sessions, resume: Resume) -> Capabilities {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
+        modes: Modes::None,
         toolsets: match resume {
             Resume::InTurn => Toolsets::Own,
             _ => Toolsets::None,
@@ -69,6 +70,7 @@ fn agent(name: &str, sessions: Sessions, resume: Resume) -> Agent {
         provider: None,
         model: None,
         thinking: None,
+        mode: None,
         has: Vec::new(),
         logged_in: None,
         revision: 0,

@@ -26,7 +26,7 @@ fn tells(world: &mut World, process: ProcessId, result: Result<ModelList, Failur
 fn list(names: &[&str]) -> ModelList {
     ModelList {
         rows: names.iter().map(|name| ModelRow::named(*name)).collect(),
-        note: None,
+        ..ModelList::default()
     }
 }
 

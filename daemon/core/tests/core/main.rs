@@ -29,6 +29,7 @@ mod lives;
 mod masses;
 mod memory;
 mod missing;
+mod modes;
 mod native;
 mod pins;
 mod portions;

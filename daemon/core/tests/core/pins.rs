@@ -158,7 +158,7 @@ fn model_not_offered_is_refused_naming_offered_ones() {
 }
 
 /// Does what processes are told, until nothing is left to do.
-fn play(world: &mut World) {
+pub fn play(world: &mut World) {
     for _ in 0..100 {
         let Some(process) = world.processes.keys().next().copied() else {
             world.pass(Duration::from_millis(100));

@@ -32,6 +32,7 @@ impl World {
             agent: spawn.agent.clone(),
             cwd: spawn.cwd.clone(),
             resume: spawn.resume.clone(),
+            mode: spawn.mode.clone(),
             forks: spawn.forks,
             system: spawn.system.as_deref().map(str::to_owned),
             mcp_servers: spawn.mcp_servers.named(),

@@ -28,6 +28,7 @@ pub struct Process {
     pub agent: String,
     pub cwd: String,
     pub resume: Option<String>,
+    pub mode: Option<String>,
     pub system: Option<String>,
     pub mcp_servers: Option<Vec<String>>,
     pub forks: bool,
@@ -46,7 +47,6 @@ pub struct Process {
     /// Steers of its turns.
     pub steers: Vec<(u64, String)>,
     pub compacting: Option<String>,
-    /// Pins that it was asked to take.
     pub switched: Vec<Pins>,
     /// Questions for its models, and for its slash commands.
     pub listings: Vec<(u64, Pins)>,

@@ -1,10 +1,10 @@
-//! What a session offers to choose from: models and thinking levels.
+//! What a session offers to choose from: models, thinking levels and modes.
 //!
-//! Owns both ways of ACP to offer them: `models` with `session/set_model`, and the newer
-//! `configOptions` with `session/set_config_option`. Must not know when one is set.
+//! Owns both ways of ACP to offer them: `models` with `session/set_model`, `modes` with
+//! `session/set_mode`, and the newer `configOptions` with `session/set_config_option`. Must not know when one is set.
 
 use agentd_core::store::Pins;
-use agentd_protocol::models::ModelRow;
+use agentd_protocol::models::{ModeRow, ModelRow};
 use serde_json::Value;
 
 use super::wire;
@@ -22,7 +22,7 @@ const NAME: usize = 256;
 /// One thing to choose.
 #[derive(Debug, Default)]
 struct Choice {
-    /// The option's id, unless it is set by `session/set_model`.
+    /// The option's id, unless it is set by `session/set_model` or `session/set_mode`.
     option: Option<String>,
     current: Option<String>,
     values: Vec<String>,
@@ -35,6 +35,17 @@ struct Choice {
 pub(super) struct Offer {
     model: Option<Choice>,
     thinking: Option<Choice>,
+    mode: Option<Choice>,
+    /// The modes as people read them.
+    modes: Vec<ModeRow>,
+}
+
+/// What can be chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    Model,
+    Thinking,
+    Mode,
 }
 
 /// Why something can't be set.
@@ -51,17 +62,25 @@ pub(super) enum Unoffered {
 pub(super) struct Setting {
     option: Option<String>,
     pub(super) value: String,
-    pub(super) is_model: bool,
+    what: What,
 }
 
 impl Setting {
+    /// Is it this one?
+    pub(super) fn is(&self, what: What, value: Option<&str>) -> bool {
+        self.what == what && Some(self.value.as_str()) == value
+    }
+
     pub(super) fn request(&self, session: &str) -> (&'static str, Value) {
-        match &self.option {
-            Some(option) => (
+        match (&self.option, self.what) {
+            (Some(option), _) => (
                 "session/set_config_option",
                 wire::set_config_option(session, option, &self.value),
             ),
-            None => ("session/set_model", wire::set_model(session, &self.value)),
+            (None, What::Mode) => ("session/set_mode", wire::set_mode(session, &self.value)),
+            (None, What::Model | What::Thinking) => {
+                ("session/set_model", wire::set_model(session, &self.value))
+            }
         }
     }
 }
@@ -82,6 +101,49 @@ fn option(options: &[Object<'_>], category: &str) -> Option<Choice> {
         values,
         labels,
     })
+}
+
+/// The modes of the older kind.
+fn modes(result: &Object<'_>) -> Option<(Choice, Vec<ModeRow>)> {
+    let modes = result.object("modes")?;
+    let offered = modes.objects("availableModes");
+    let current = named(&modes, "currentModeId");
+    Some(mode(None, current, &offered, "id"))
+}
+
+/// The option that is the modes.
+fn mode_option(options: &[Object<'_>]) -> Option<(Choice, Vec<ModeRow>)> {
+    let found = options
+        .iter()
+        .find(|option| option.string("category").as_deref() == Some("mode"))?;
+    let offered = found.objects("options");
+    let current = named(found, "currentValue");
+    Some(mode(Some(named(found, "id")?), current, &offered, "value"))
+}
+
+fn mode(
+    option: Option<String>,
+    current: Option<String>,
+    offered: &[Object<'_>],
+    id: &str,
+) -> (Choice, Vec<ModeRow>) {
+    let row = |one: &Object<'_>| {
+        let id = named(one, id)?;
+        let row = ModeRow {
+            label: named(one, "name").filter(|label| *label != id),
+            description: one.string("description"),
+            id,
+        };
+        row.fitting()
+    };
+    let rows: Vec<ModeRow> = offered.iter().filter_map(row).take(ModeRow::MOST).collect();
+    let choice = Choice {
+        option,
+        current,
+        values: rows.iter().map(|row| row.id.clone()).collect(),
+        labels: Vec::new(),
+    };
+    (choice, rows)
 }
 
 fn models(result: &Object<'_>) -> Option<Choice> {
@@ -128,13 +190,23 @@ impl Choice {
 
 impl Offer {
     /// Reads the answer to `session/new`, `session/load` or `session/set_config_option`, or an
-    /// update of the options: what it doesn't speak of stays.
+    /// update of the options or of the mode: what it doesn't speak of stays.
     pub(super) fn learn(&mut self, result: &Object<'_>) {
-        if result.raw("configOptions").is_some() {
+        // Who has options says there all that can be chosen.
+        let has_options = result.raw("configOptions").is_some();
+        if let Some((choice, rows)) = modes(result).filter(|_| !has_options) {
+            (self.mode, self.modes) = (Some(choice), rows);
+        }
+        if let (Some(mode), Some(choice)) = (named(result, "currentModeId"), &mut self.mode) {
+            choice.current = Some(mode);
+        }
+        if has_options {
             let options = result.objects("configOptions");
             // All options come each time, so one that isn't among them is gone: another model may
             // have no levels.
             self.thinking = option(&options, "thought_level");
+            let (mode, modes) = mode_option(&options).unzip();
+            (self.mode, self.modes) = (mode, modes.unwrap_or_default());
             if let Some(model) = option(&options, "model") {
                 self.model = Some(model);
                 return;
@@ -147,9 +219,10 @@ impl Offer {
 
     /// The agent took a value.
     pub(super) fn set(&mut self, setting: &Setting) {
-        let choice = match setting.is_model {
-            true => &mut self.model,
-            false => &mut self.thinking,
+        let choice = match setting.what {
+            What::Model => &mut self.model,
+            What::Thinking => &mut self.thinking,
+            What::Mode => &mut self.mode,
         };
         if let Some(choice) = choice {
             choice.current = Some(setting.value.clone());
@@ -162,6 +235,20 @@ impl Offer {
 
     pub(super) fn thinking(&self) -> Option<String> {
         self.thinking.as_ref()?.current.clone()
+    }
+
+    pub(super) fn mode(&self) -> Option<String> {
+        self.mode.as_ref()?.current.clone()
+    }
+
+    /// Its modes as people read them.
+    pub(super) fn modes(&self) -> Vec<ModeRow> {
+        self.modes.clone()
+    }
+
+    /// Its modes as they are set.
+    pub(super) fn mode_ids(&self) -> Vec<String> {
+        self.modes.iter().map(|row| row.id.clone()).collect()
     }
 
     /// All models, where all are listed.
@@ -238,7 +325,7 @@ impl Offer {
         };
         let listed = |value: &String| !choice.is_complete() || choice.values.contains(value);
         let value = value.filter(listed).ok_or_else(|| choice.without())?;
-        Ok(choice.setting(value, true))
+        Ok(choice.setting(value, What::Model))
     }
 
     /// Are models named by this provider?
@@ -249,16 +336,19 @@ impl Offer {
 
     /// How the model that was there at first is set again.
     pub(super) fn usual_model(&self, model: &str) -> Option<Setting> {
-        self.model.as_ref()?.setting(model.to_owned(), true)
+        self.model.as_ref()?.setting(model.to_owned(), What::Model)
     }
 
     /// How this thinking level is set.
     pub(super) fn choose_thinking(&self, level: &str) -> Result<Option<Setting>, Unoffered> {
         let choice = self.thinking.as_ref().ok_or(Unoffered::Choice)?;
-        let mut values = choice.values.iter();
-        let value = values.find(|value| *value == level);
-        let value = value.ok_or_else(|| choice.without())?;
-        Ok(choice.setting(value.clone(), false))
+        choice.choose(level, What::Thinking)
+    }
+
+    /// How this mode is set.
+    pub(super) fn choose_mode(&self, mode: &str) -> Result<Option<Setting>, Unoffered> {
+        let choice = self.mode.as_ref().ok_or(Unoffered::Choice)?;
+        choice.choose(mode, What::Mode)
     }
 }
 
@@ -279,11 +369,18 @@ impl Choice {
         Unoffered::Value(shown.collect::<Vec<_>>().join(", "))
     }
 
-    fn setting(&self, value: String, is_model: bool) -> Option<Setting> {
+    /// How one of its values is set, and no other.
+    fn choose(&self, wanted: &str, what: What) -> Result<Option<Setting>, Unoffered> {
+        let value = self.values.iter().find(|value| *value == wanted);
+        let value = value.ok_or_else(|| self.without())?;
+        Ok(self.setting(value.clone(), what))
+    }
+
+    fn setting(&self, value: String, what: What) -> Option<Setting> {
         (self.current.as_ref() != Some(&value)).then(|| Setting {
             option: self.option.clone(),
             value,
-            is_model,
+            what,
         })
     }
 }

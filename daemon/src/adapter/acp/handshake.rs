@@ -86,6 +86,7 @@ impl Acp {
             resumes,
             takes: open.then_some(self.takes),
             models: self.offer.models().filter(|_| open),
+            modes: open.then(|| self.offer.mode_ids()),
             ..Traits::default()
         })
     }
@@ -227,6 +228,7 @@ impl Acp {
         // Now, before any turn sets one.
         self.usual = self.offer.model();
         self.usual_thinking = self.offer.thinking();
+        self.usual_mode = self.offer.mode();
     }
 
     fn settle(&mut self, quiet: u32, out: &mut Out<'_>) {

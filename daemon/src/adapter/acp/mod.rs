@@ -18,7 +18,9 @@ mod wire;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
+use agentd_core::agent::{
+    Capabilities, Levels, Modes, Providers, Reports, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -35,7 +37,7 @@ use serde_json::{Value, json};
 use super::driver::{Begin, Driver, Out, Wire, has_driver};
 use super::object::{Object, shows};
 use super::{Launch, TOO_LONG, ended};
-use choices::{Offer, Setting, Unoffered};
+use choices::{Offer, Setting, Unoffered, What};
 use handshake::Step;
 use questions::Question;
 use turn::Turn;
@@ -54,6 +56,7 @@ pub const fn describe() -> Capabilities {
         models: true,
         providers: Providers::OfModel,
         thinking: Levels::Any,
+        modes: Modes::Offered,
         toolsets: Toolsets::None,
         fallback_chain: false,
         system: SystemText::InPrompt,
@@ -102,6 +105,7 @@ enum Next {
     #[default]
     Model,
     Thinking,
+    Mode,
     Nothing,
 }
 
@@ -143,6 +147,8 @@ pub struct Acp {
     usual: Option<String>,
     /// The thinking level that it began with, likewise.
     usual_thinking: Option<String>,
+    /// The mode that it began with.
+    usual_mode: Option<String>,
     /// A setting without an answer.
     setting: Option<PendingSetting>,
     /// Did the agent repeat something of the session that it reopens?
@@ -294,8 +300,14 @@ impl Acp {
             }
         }
         if matches!(self.next, Next::Thinking) {
+            self.next = Next::Mode;
+            if let Some(setting) = self.needed_thinking(prompt)? {
+                return Ok(Some(setting));
+            }
+        }
+        if matches!(self.next, Next::Mode) {
             self.next = Next::Nothing;
-            return self.needed_thinking(prompt);
+            return self.needed_mode(prompt);
         }
         Ok(None)
     }
@@ -331,6 +343,29 @@ impl Acp {
         chosen.map_err(|why| self.unoffered("thinking level", level, &why))
     }
 
+    /// Without a pinned one the session stays as it is: nobody chose another one but its agent.
+    fn needed_mode(&self, prompt: &Prompt) -> Result<Option<Setting>, Failure> {
+        let Some(mode) = &prompt.mode else {
+            return Ok(None);
+        };
+        let chosen = self.offer.choose_mode(mode);
+        chosen.map_err(|why| self.unoffered("mode", mode, &why))
+    }
+
+    /// What the agent says of its choices. A mode that nobody here asked for is told.
+    fn learn(&mut self, told: &Object<'_>, out: &mut Out<'_>) {
+        let before = self.offer.mode();
+        self.offer.learn(told);
+        let now = self.offer.mode();
+        let asked = self.setting.as_ref().map(|asked| &asked.setting);
+        let is_ours = asked.is_some_and(|asked| asked.is(What::Mode, now.as_deref()));
+        if let Some(mode) = now.filter(|_| before.is_some() && !is_ours)
+            && before.as_ref() != Some(&mode)
+        {
+            out.push(WorkerEvent::ModeChanged { mode });
+        }
+    }
+
     /// A pin that can't be heeded: the turn doesn't run with something else.
     fn unoffered(&self, what: &str, value: &str, why: &Unoffered) -> Failure {
         let shown = self.shown();
@@ -354,7 +389,10 @@ impl Acp {
         let Some(error) = record.object("error") else {
             self.offer.set(&setting);
             let forgets = (self.name.as_deref()).is_some_and(|name| FORGETS.contains(&name));
-            if setting.is_model && forgets && !self.mcp_servers.is_empty() {
+            if setting.is(What::Model, Some(&setting.value))
+                && forgets
+                && !self.mcp_servers.is_empty()
+            {
                 let text = format!(
                     "with its model {} has dropped the session's MCP servers; its next process has them again",
                     self.shown()
@@ -362,7 +400,7 @@ impl Acp {
                 out.note(Some(turn), Level::Warning, "worker", text);
             }
             if let Some(result) = record.object("result") {
-                self.offer.learn(&result);
+                self.learn(&result, out);
             }
             return;
         };
@@ -479,7 +517,13 @@ impl Wire for Acp {
             Some(_) => None,
         };
         let rows = rows.unwrap_or_default();
-        out.models(number, Ok(ModelList { rows, note }));
+        let list = ModelList {
+            rows,
+            note,
+            modes: self.offer.modes(),
+            mode: self.usual_mode.clone(),
+        };
+        out.models(number, Ok(list));
     }
 
     fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
@@ -502,6 +546,8 @@ impl Wire for Acp {
 mod hazards;
 #[cfg(test)]
 mod midturn;
+#[cfg(test)]
+mod modes;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]

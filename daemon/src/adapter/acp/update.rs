@@ -68,11 +68,15 @@ impl Acp {
         }
         match kind.as_str() {
             "usage_update" => return self.spend(&update),
-            "config_option_update" => return self.offer.learn(&update),
+            "config_option_update" => return self.learn(&update, out),
+            "current_mode_update" => self.learn(&update, out),
             "session_info_update" => return,
             _ => {}
         }
         if self.driver.turn.is_none() {
+            if kind == "current_mode_update" {
+                return;
+            }
             if !KNOWN.contains(&kind.as_str()) {
                 return self.not_understood(&kind, out);
             }

@@ -101,6 +101,11 @@ pub(super) fn set_model(session: &str, model: &str) -> Value {
     json!({"sessionId": session, "modelId": model})
 }
 
+/// `session/set_mode`, likewise.
+pub(super) fn set_mode(session: &str, mode: &str) -> Value {
+    json!({"sessionId": session, "modeId": mode})
+}
+
 /// `session/set_config_option`, which came after it.
 pub(super) fn set_config_option(session: &str, option: &str, value: &str) -> Value {
     json!({"sessionId": session, "configId": option, "value": value})

@@ -114,6 +114,10 @@ impl Claude {
             self.probe = None;
             self.resumed = false;
             let told = response.object("response");
+            let mode = told
+                .as_ref()
+                .and_then(|told| told.string("current_permission_mode"));
+            self.works_in(mode, out);
             let models = told.as_ref().and_then(|told| told.raw("models"));
             // An answer to a later question need not repeat them.
             self.models = models.and_then(models::kept).or(self.models.take());

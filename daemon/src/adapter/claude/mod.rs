@@ -20,7 +20,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
+use agentd_core::agent::{
+    Capabilities, Consent, Levels, Mode, Modes, Providers, Reports, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -44,6 +46,39 @@ use turn::Turn;
 /// Its thinking levels: without any, at its lowest effort, or by that.
 const LEVELS: &[&str] = &[
     "off", "none", "minimal", "low", "medium", "high", "xhigh", "max",
+];
+/// Its permission modes, which it doesn't list by itself but in a refusal.
+const MODES: &[Mode] = &[
+    Mode {
+        id: "default",
+        description: "asks before it changes anything",
+        consent: Consent::Asked,
+    },
+    Mode {
+        id: "acceptEdits",
+        description: "changes files of its directory without asking",
+        consent: Consent::Asked,
+    },
+    Mode {
+        id: "plan",
+        description: "reads and plans, and changes nothing",
+        consent: Consent::Asked,
+    },
+    Mode {
+        id: "dontAsk",
+        description: "does only what its own rules allow, and asks nobody",
+        consent: Consent::Asked,
+    },
+    Mode {
+        id: "auto",
+        description: "a model decides in its user's place",
+        consent: Consent::Skipped,
+    },
+    Mode {
+        id: "bypassPermissions",
+        description: "does everything without asking",
+        consent: Consent::Skipped,
+    },
 ];
 /// Platforms that serve its models; `anthropic` is none of the others.
 const PROVIDERS: &[&str] = &["anthropic", "bedrock", "vertex", "foundry"];
@@ -107,6 +142,7 @@ pub const fn describe() -> Capabilities {
         models: true,
         providers: Providers::Known(PROVIDERS),
         thinking: Levels::Known(LEVELS),
+        modes: Modes::Known(MODES),
         toolsets: TOOLSETS,
         fallback_chain: false,
         system: SystemText::AtStart,
@@ -147,6 +183,9 @@ pub fn launch(command: &[String], spawn: &Spawn) -> Launch {
     }
     if let Some(model) = &spawn.model {
         put(&["--model", model]);
+    }
+    if let Some(mode) = &spawn.mode {
+        put(&["--permission-mode", mode]);
     }
     if let Some(id) = &spawn.resume {
         put(&["--resume", id]);
@@ -216,6 +255,10 @@ pub struct Claude {
     tells: bool,
     questions: PermissionRequests,
     switch: Switch,
+    /// The permission mode as last told.
+    mode: Option<String>,
+    /// That of a process that was started without one.
+    usual_mode: Option<String>,
     servers: Servers,
     /// US dollars since the process started.
     spent: f64,
@@ -240,6 +283,8 @@ impl Claude {
             tells: false,
             questions: PermissionRequests::default(),
             switch: Switch::new(spawn),
+            mode: spawn.mode.clone(),
+            usual_mode: None,
             servers: Servers::new(spawn),
             spent: 0.0,
             is_flat: false,
@@ -327,7 +372,12 @@ impl Wire for Claude {
 
     fn put_models(&mut self, number: u64, pins: &Pins, out: &mut Out<'_>) {
         let pinned = pins.model.as_deref();
-        out.models(number, models::listed(self.models.as_deref(), pinned));
+        let mut list = models::listed(self.models.as_deref(), pinned);
+        if let Ok(list) = &mut list {
+            list.modes = MODES.iter().map(models::mode).collect();
+            list.mode.clone_from(&self.usual_mode);
+        }
+        out.models(number, list);
     }
 
     fn put_commands(&mut self, number: u64, out: &mut Out<'_>) {
@@ -396,6 +446,8 @@ impl Wire for Claude {
 
 #[cfg(test)]
 mod hazards;
+#[cfg(test)]
+mod modes;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //!
 //! Owns what its list means, and how much of it each process keeps.
 
+use agentd_core::agent::Mode;
 use agentd_core::worker::{CommandList, Failure, ModelList};
 use agentd_protocol::Code;
-use agentd_protocol::models::ModelRow;
+use agentd_protocol::models::{ModeRow, ModelRow};
 
 use crate::adapter::object::{Object, elements};
 use crate::adapter::{MOST_MODELS, commands};
@@ -35,7 +36,10 @@ pub(super) fn listed(kept: Option<&str>, pinned: Option<&str>) -> Result<ModelLi
         };
         rows.insert(0, pinned);
     }
-    Ok(ModelList { rows, note: None })
+    Ok(ModelList {
+        rows,
+        ..ModelList::default()
+    })
 }
 
 /// The slash commands that were kept, as rows.
@@ -46,6 +50,14 @@ pub(super) fn commands(kept: Option<&str>) -> Result<CommandList, Failure> {
     };
     let hint = |row: &Object<'_>| row.string("argumentHint");
     Ok(commands::listed(elements(kept), hint))
+}
+
+/// A mode as people read it.
+pub(super) fn mode(mode: &Mode) -> ModeRow {
+    ModeRow {
+        description: Some(mode.description.to_owned()),
+        ..ModeRow::named(mode.id)
+    }
 }
 
 fn row(model: &Object<'_>, default: &str) -> Option<ModelRow> {

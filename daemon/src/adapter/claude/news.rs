@@ -82,7 +82,11 @@ fn takes_system(version: &str) -> bool {
 impl Claude {
     pub(super) fn system(&mut self, line: &Object<'_>, out: &mut Out<'_>) {
         let text = |field| line.string(field).unwrap_or_default();
-        match text("subtype").as_str() {
+        let kind = text("subtype");
+        if matches!(kind.as_str(), "init" | "status") {
+            self.works_in(line.string("permissionMode"), out);
+        }
+        match kind.as_str() {
             "init" => {
                 self.begin();
                 // It comes with each run.

@@ -1,4 +1,4 @@
-//! Another model or thinking level for the open session.
+//! Another model, thinking level or permission mode for the open session.
 //!
 //! Owns what the process has, as far as it was asked for, and what is asked of it between turns.
 //! What it has by a variable only it keeps until it ends: the platform, and thinking that is off.
@@ -60,10 +60,12 @@ impl Claude {
         let level = (pins.thinking != has.thinking).then_some(&pins.thinking);
         let variable = |level| is_off(level) || is_off(&has.thinking) || level.is_none();
         let model = (pins.model != has.model).then_some(&pins.model);
+        let mode = (pins.mode != has.mode).then_some(&pins.mode);
         if self.driver.turn.is_some()
             || pins.provider != has.provider
             || model.is_some_and(Option::is_none)
             || level.is_some_and(variable)
+            || mode.is_some_and(Option::is_none)
         {
             return out.push(WorkerEvent::Switched(false));
         }
@@ -77,8 +79,35 @@ impl Claude {
             let id = self.request(settings, "apply_flag_settings", out);
             self.switch.open.push(id);
         }
+        if let Some(Some(mode)) = mode {
+            self.mode = Some(mode.clone());
+            let id = self.request(json!({"mode": mode}), "set_permission_mode", out);
+            self.switch.open.push(id);
+        }
         if self.switch.open.is_empty() {
             out.push(WorkerEvent::Switched(true));
+        }
+    }
+
+    /// It says in which mode it works. One that was not asked for here is its own doing, or that of
+    /// whoever took its plan.
+    pub(super) fn works_in(&mut self, mode: Option<String>, out: &mut Out<'_>) {
+        let Some(mode) = mode else { return };
+        let before = self.mode.replace(mode.clone());
+        match before {
+            None => self.usual_mode = Some(mode),
+            Some(before) if before != mode && self.switch.open.is_empty() => {
+                self.switch.has.mode = Some(mode.clone());
+                if let Some(turn) = &self.driver.turn {
+                    out.push(WorkerEvent::Other {
+                        turn: turn.state.id,
+                        kind: "current_mode_update".to_owned(),
+                        data: json!(mode).to_string(),
+                    });
+                }
+                out.push(WorkerEvent::ModeChanged { mode });
+            }
+            Some(_) => {}
         }
     }
 }

@@ -32,6 +32,7 @@ fn settings_become_flags_or_variables() {
         provider: Some("bedrock".into()),
         model: Some("m".into()),
         thinking: Some("high".into()),
+        mode: Some("plan".into()),
         toolsets: Some(vec!["Read".into(), "Grep".into()]),
         resume: Some("s-1".into()),
         ..spawn()
@@ -39,7 +40,9 @@ fn settings_become_flags_or_variables() {
     let launched = launch(&command, &full);
     assert_eq!(
         launched.argv.join(" "),
-        format!("/bin/claude {wire} --model m --resume s-1 --tools Read,Grep --effort high")
+        format!(
+            "/bin/claude {wire} --model m --permission-mode plan --resume s-1 --tools Read,Grep --effort high"
+        )
     );
     let copy = Spawn {
         resume: Some("s-1".into()),
@@ -452,10 +455,11 @@ fn pins(provider: Option<&str>, model: Option<&str>, thinking: Option<&str>) -> 
         provider: own(provider),
         model: own(model),
         thinking: own(thinking),
+        mode: None,
     }))
 }
 
-fn switched(replay: &Replay) -> Option<bool> {
+pub(super) fn switched(replay: &Replay) -> Option<bool> {
     let last = replay.events.iter().rev();
     let mut told = last.filter_map(|event| match event {
         WorkerEvent::Switched(has_them) => Some(*has_them),

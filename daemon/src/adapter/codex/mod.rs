@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
+use agentd_core::agent::{
+    Capabilities, Levels, Modes, Providers, Reports, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -95,6 +97,7 @@ pub const fn describe() -> Capabilities {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
+        modes: Modes::None,
         toolsets: TOOLSETS,
         fallback_chain: false,
         system: SystemText::AtStart,

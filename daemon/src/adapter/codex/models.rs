@@ -75,7 +75,10 @@ impl Codex {
                 rows.insert(0, own);
             }
         }
-        ModelList { rows, note: None }
+        ModelList {
+            rows,
+            ..ModelList::default()
+        }
     }
 }
 

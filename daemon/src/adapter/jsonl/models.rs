@@ -83,6 +83,7 @@ pub(super) fn listed(line: &Object<'_>) -> Option<WorkerEvent> {
     let list = ModelList {
         rows: rows.take(MOST_MODELS).collect(),
         note: note.map(|note| cut(&note, NOTE).to_owned()),
+        ..ModelList::default()
     };
     let result = Ok(list);
     Some(WorkerEvent::Models { number, result })

@@ -15,7 +15,9 @@ mod turn;
 
 use std::time::Duration;
 
-use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
+use agentd_core::agent::{
+    Capabilities, Levels, Modes, Providers, Reports, Resume, Sessions, SystemText,
+};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::mcp::McpServing;
@@ -69,6 +71,7 @@ pub const fn describe() -> Capabilities {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Known(LEVELS),
+        modes: Modes::None,
         toolsets: TOOLSETS,
         fallback_chain: false,
         system: SystemText::AtStart,

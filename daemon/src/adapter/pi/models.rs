@@ -70,7 +70,11 @@ impl Pi {
         let note = rows.is_empty().then(|| {
             "pi lists no models: it has no key, and nobody is logged in to a provider".to_owned()
         });
-        Ok(ModelList { rows, note })
+        Ok(ModelList {
+            rows,
+            note,
+            ..ModelList::default()
+        })
     }
 
     fn model_row(&self, model: &Object<'_>) -> Option<ModelRow> {

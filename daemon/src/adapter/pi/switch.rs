@@ -107,6 +107,7 @@ mod tests {
             provider: own(provider),
             model: own(model),
             thinking: own(thinking),
+            mode: None,
         }))
     }
 

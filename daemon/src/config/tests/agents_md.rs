@@ -4,6 +4,7 @@
 
 use super::presets::{BELOW_HOME, OF_THE_MACHINE, PRESETS};
 use super::*;
+use agentd_core::agent::Modes;
 use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 
@@ -202,6 +203,40 @@ fn toolsets(of: &Capabilities) -> String {
     }
 }
 
+/// What a session can be pinned to.
+fn pinned(row: Row<'_>) -> Vec<Vec<String>> {
+    vec![
+        row("fallback_chain", &|it| said(it, it.fallback_chain)),
+        row("model", &|it| match (it.models, it.sessions) {
+            (false, _) => "no".to_owned(),
+            (true, Sessions::PerTurn) => "by `{model}` in the command".to_owned(),
+            (true, _) => given(it.model_per_turn).to_owned(),
+        }),
+        row("provider", &|it| match it.providers {
+            Providers::Any => given(it.model_per_turn).to_owned(),
+            Providers::Known(known) => format!("{}: {}", given(it.model_per_turn), each(known)),
+            Providers::OfModel => {
+                format!("{}, as part of the model's name", given(it.model_per_turn))
+            }
+            Providers::None => "no".to_owned(),
+        }),
+        row("thinking level", &|it| match it.thinking {
+            Levels::Any => given(it.thinking_per_turn).to_owned(),
+            Levels::Known(known) => format!("{}: {}", given(it.thinking_per_turn), each(known)),
+            Levels::None => "no".to_owned(),
+        }),
+        row("mode", &|it| match it.modes {
+            Modes::Offered => "with each turn, of those that it offers".to_owned(),
+            Modes::Known(known) => {
+                let ids: Vec<&str> = known.iter().map(|it| it.id).collect();
+                let started = "when the process starts, or between turns";
+                format!("{started}: {}", each(&ids))
+            }
+            Modes::None => "no".to_owned(),
+        }),
+    ]
+}
+
 fn kinds() -> String {
     let described = described();
     let row = |what: &str, value: &dyn Fn(&Capabilities) -> String| -> Vec<String> {
@@ -253,29 +288,11 @@ fn kinds() -> String {
             }
             .to_owned()
         }),
-        row("fallback_chain", &|it| said(it, it.fallback_chain)),
-        row("model", &|it| match (it.models, it.sessions) {
-            (false, _) => "no".to_owned(),
-            (true, Sessions::PerTurn) => "by `{model}` in the command".to_owned(),
-            (true, _) => given(it.model_per_turn).to_owned(),
-        }),
-        row("provider", &|it| match it.providers {
-            Providers::Any => given(it.model_per_turn).to_owned(),
-            Providers::Known(known) => format!("{}: {}", given(it.model_per_turn), each(known)),
-            Providers::OfModel => {
-                format!("{}, as part of the model's name", given(it.model_per_turn))
-            }
-            Providers::None => "no".to_owned(),
-        }),
-        row("thinking level", &|it| match it.thinking {
-            Levels::Any => given(it.thinking_per_turn).to_owned(),
-            Levels::Known(known) => format!("{}: {}", given(it.thinking_per_turn), each(known)),
-            Levels::None => "no".to_owned(),
-        }),
-        row("ready within", &|it| {
-            format!("{} s", it.ready_within.as_secs())
-        }),
     ]);
+    rows.extend(pinned(&row));
+    rows.extend([row("ready within", &|it| {
+        format!("{} s", it.ready_within.as_secs())
+    })]);
     let mut head = vec![""];
     head.extend(described.iter().map(|(name, _)| name.as_str()));
     table(&head, &rows)

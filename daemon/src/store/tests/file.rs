@@ -347,15 +347,19 @@ fn goes_on_with_all_it_held(version: u32) {
             path.to_string_lossy()
                 .contains(&format!(".backup-v{version}-"))
         });
-    let before = Connection::open(backup.expect("a copy")).unwrap();
-    let (was, jobs): (u32, i64) = before
-        .query_row(
-            "SELECT (SELECT user_version FROM pragma_user_version), count(*) FROM jobs",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?)),
-        )
-        .unwrap();
-    assert_eq!((was, jobs), (version, 8));
+    // What only adds needs no copy, which takes long in a large store.
+    assert_eq!(backup.is_some(), version < 12);
+    if let Some(backup) = backup {
+        let before = Connection::open(backup).unwrap();
+        let (was, jobs): (u32, i64) = before
+            .query_row(
+                "SELECT (SELECT user_version FROM pragma_user_version), count(*) FROM jobs",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .unwrap();
+        assert_eq!((was, jobs), (version, 8));
+    }
     assert_eq!(store.opened.epoch, "0123456789abcdef");
 
     let (filter, limit) = (JobFilter::default(), 50);

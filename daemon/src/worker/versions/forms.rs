@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_core::agent::{ExecForm, Levels, Providers};
+use agentd_core::agent::{ExecForm, Levels, Modes, Providers};
 use agentd_core::event::Event;
 use tokio::time::{Instant, timeout_at};
 
@@ -38,6 +38,7 @@ pub(super) fn is_run_once(agent: &AgentConfig, word: &str) -> String {
             "thinking",
             agent.thinking.is_some() && can.thinking == Levels::None,
         ),
+        ("mode", agent.mode.is_some() && can.modes == Modes::None),
     ];
     let mut said = format!("{}: its exec form is run", lacks(word));
     for (key, _) in keys.iter().filter(|(_, in_the_way)| *in_the_way) {

@@ -74,6 +74,7 @@ const PYTHON: &[Type] = &[
     python(ROWS, "class HistoryTurn(", "TurnRow", &[]),
     python(ROWS, "class Agent(", "AgentRow", &[]),
     python(ROWS, "class Model(", "ModelRow", &[]),
+    python(ROWS, "class Mode(", "ModeRow", &[]),
     python(ROWS, "class Question(", "QuestionRow", &[]),
     python(ROWS, "class Usage(", "UsageRow", &[]),
     python(RESULT, "class Cost", "Cost", &[]),
