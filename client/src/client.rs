@@ -384,8 +384,9 @@ enum Reached {
     Nobody(Reason),
 }
 
-/// Nothing was accepted: the daemon is on its way out.
-pub(crate) fn is_draining(first: &Received) -> bool {
+/// Nothing was accepted: the daemon is on its way out, and the next one is to be asked.
+#[must_use]
+pub fn is_draining(first: &Received) -> bool {
     matches!(&first.line, Some(Line::Error(error))
         if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()))
 }

@@ -20,18 +20,22 @@ struct Protocol {
     /// As `agentctl serve` calls it.
     name: &'static str,
     figures: [&'static str; 2],
-    /// What a client says first.
-    initialize: Value,
+    /// What a client says first, until it is answered.
+    begin: fn(&mut Talk),
     /// One turn.
     turn: fn(&mut Talk, &Place),
 }
 
 pub(crate) fn mcp(repetitions: usize) -> Vec<Figure> {
-    let client = json!({"name": "bench", "version": "1"});
     let protocol = Protocol {
         name: "mcp",
         figures: ["mcp-ready", "mcp-rss"],
-        initialize: json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}),
+        begin: |talk| {
+            let client = json!({"name": "bench", "version": "1"});
+            let params =
+                json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
+            talk.ask("initialize", &params);
+        },
         turn: |talk, _| {
             let ask = json!({"name": "ask", "arguments": {"prompt": "hello"}});
             talk.ask("tools/call", &ask);
@@ -44,7 +48,9 @@ pub(crate) fn acp(repetitions: usize) -> Vec<Figure> {
     let protocol = Protocol {
         name: "acp",
         figures: ["acp-ready", "acp-rss"],
-        initialize: json!({"protocolVersion": 1}),
+        begin: |talk| {
+            talk.ask("initialize", &json!({"protocolVersion": 1}));
+        },
         turn: |talk, place| {
             let new = json!({"cwd": place.path("home"), "mcpServers": []});
             let session = &talk.ask("session/new", &new)["sessionId"];
@@ -58,7 +64,17 @@ pub(crate) fn acp(repetitions: usize) -> Vec<Figure> {
     measured(&protocol, repetitions)
 }
 
-/// From the start of the process to its answer to `initialize`, and what it has in memory after a turn.
+pub(crate) fn bridge(repetitions: usize) -> Vec<Figure> {
+    let protocol = Protocol {
+        name: "bridge",
+        figures: ["bridge-ready", "bridge-rss"],
+        begin: |talk| talk.until(&json!({"type": "ping"}), "pong"),
+        turn: |talk, _| talk.until(&json!({"message": "hello"}), "final"),
+    };
+    measured(&protocol, repetitions)
+}
+
+/// From the start of the process to its first answer, and what it has in memory after a turn.
 fn measured(protocol: &Protocol, repetitions: usize) -> Vec<Figure> {
     let figure = |name, unit, limit, aside: &str| Figure {
         name,
@@ -69,7 +85,7 @@ fn measured(protocol: &Protocol, repetitions: usize) -> Vec<Figure> {
         aside: aside.to_owned(),
     };
     let [ready, rss] = protocol.figures;
-    let aside = "to the answer to `initialize`; control: /bin/true";
+    let aside = "to its first answer; control: /bin/true";
     let mut ready = figure(ready, "ms", 10.0, aside);
     let aside = "resident after a turn, with nothing said for 2 s";
     let mut rss = figure(rss, "MiB", 8.0, aside);
@@ -104,7 +120,7 @@ fn one(protocol: &Protocol, place: &Place, idle: Duration) -> (f64, f64) {
         output: BufReader::new(child.stdout.take().unwrap()),
         last: 0,
     };
-    talk.ask("initialize", &protocol.initialize);
+    (protocol.begin)(&mut talk);
     let took = ms(begun.elapsed());
     (protocol.turn)(&mut talk, place);
     std::thread::sleep(idle);
@@ -114,7 +130,7 @@ fn one(protocol: &Protocol, place: &Place, idle: Duration) -> (f64, f64) {
     (took, memory)
 }
 
-/// The client's end of JSON-RPC, a message a line.
+/// The client's end, a message a line.
 struct Talk {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -122,7 +138,21 @@ struct Talk {
 }
 
 impl Talk {
-    /// A request, and its result.
+    /// Says a line, and waits for one of a type.
+    fn until(&mut self, said: &Value, kind: &str) {
+        writeln!(self.input, "{said}").unwrap();
+        loop {
+            let mut line = String::new();
+            self.output.read_line(&mut line).unwrap();
+            let line: Value = serde_json::from_str(&line).unwrap();
+            assert_ne!(line["type"], "error", "{line}");
+            if line["type"] == kind {
+                return;
+            }
+        }
+    }
+
+    /// A request of JSON-RPC, and its result.
     fn ask(&mut self, method: &str, params: &Value) -> Value {
         self.last += 1;
         let id = self.last;

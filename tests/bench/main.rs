@@ -101,6 +101,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["fork", "fork-large"], programs::fork),
     (&["mcp-ready", "mcp-rss"], faces::mcp),
     (&["acp-ready", "acp-rss"], faces::acp),
+    (&["bridge-ready", "bridge-rss"], faces::bridge),
     (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),
     (&["idle-cpu"], idle::cpu),

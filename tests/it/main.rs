@@ -12,6 +12,7 @@ mod agents;
 mod agents_moved;
 mod attachments;
 mod bench;
+mod bridge;
 mod cli;
 mod cli_agents;
 mod cli_agents_changes;

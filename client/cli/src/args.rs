@@ -6,6 +6,7 @@
 mod acp;
 mod agents;
 mod bench;
+mod bridge;
 mod config;
 mod control;
 mod http;
@@ -29,6 +30,7 @@ pub use agents::{
     TestAgentArgs,
 };
 pub use bench::BenchArgs;
+pub use bridge::BridgeArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
 pub use http::{HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
@@ -457,13 +459,14 @@ For programs that speak to sockets; `agentctl` itself needs no more than `--host
 Give `--no-fallback` with such a socket: else, while the daemon there is down, this machine
 would run the turn.")]
     Forward(ForwardArgs),
-    /// Serve programs that speak another protocol: HTTP, MCP, editors
+    /// Serve programs that speak another protocol: HTTP, MCP, editors, JSONL hosts
     #[command(after_help = "\
 Examples:
   agentctl serve http
   agentctl serve http --listen '[::1]:7878'
   agentctl serve mcp
-  agentctl serve acp --bootstrap")]
+  agentctl serve acp --bootstrap
+  agentctl serve bridge --once")]
     Serve(ServeArgs),
     /// Print the token that every HTTP request has to bring
     #[command(after_help = "\

@@ -73,7 +73,10 @@ fn goes_there(command: &Command) -> bool {
         ),
         // It asks any daemon; HTTP is served where the daemon is.
         Command::Serve(args) => {
-            matches!(args.command, ServeCommand::Mcp(_) | ServeCommand::Acp(_))
+            matches!(
+                args.command,
+                ServeCommand::Mcp(_) | ServeCommand::Acp(_) | ServeCommand::Bridge(_)
+            )
         }
         // An agent's list there; the others are this machine's configuration.
         Command::Models(args) => model_list::is_meant(args),
@@ -118,6 +121,7 @@ mod tests {
             "voice flush",
             "serve mcp",
             "serve acp",
+            "serve bridge",
         ] {
             assert_eq!(
                 found(&format!("agentctl --host me@mac:2222 {words}")),

@@ -243,6 +243,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
             ServeCommand::Http(args) => Ok(serve::http(args, socket)),
             ServeCommand::Mcp(args) => block_on(serve::mcp(args, socket)),
             ServeCommand::Acp(args) => block_on(serve::acp(args, socket)),
+            ServeCommand::Bridge(args) => block_on(serve::bridge(args, socket)),
         },
         Command::Token(args) => token::token(args),
         Command::SshKey(args) => block_on(ssh::ssh_key(args)),

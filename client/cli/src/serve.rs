@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use agentd_client::client::{Attended, Options};
 use agentd_client::fallback::Fallback;
@@ -12,12 +13,13 @@ use agentd_client::oneshot::{self, Asks};
 use agentd_client::ssh::Target;
 use agentd_client::{key, stdio};
 use agentd_faces::mcp::{Mcp, Settings};
-use agentd_faces::{acp, driver};
+use agentd_faces::{acp, bridge, driver};
 use agentd_serve::{OnLeave, ServeError};
 use agentd_terminal::output;
 
-use crate::args::{AcpArgs, HttpArgs, McpArgs};
+use crate::args::{AcpArgs, BridgeArgs, HttpArgs, McpArgs};
 use crate::exit::Exit;
+use crate::stop_signal::StopSignals;
 
 /// What a process of an agent has, and its children inherit.
 const INSIDE: &str = "AGENTD_INSTANCE";
@@ -56,6 +58,21 @@ pub(super) fn http(args: HttpArgs, socket: Option<&Path>) -> Exit {
     }
 }
 
+/// How a face reaches the daemon.
+fn options(socket: Option<&Path>, no_fallback: bool, name: &str, attended: Attended) -> Options {
+    Options {
+        socket: socket.map(Path::to_owned),
+        fallback: if no_fallback {
+            Fallback::Forbidden
+        } else {
+            Fallback::Allowed
+        },
+        name: name.to_owned(),
+        attended,
+        asks: Asks::Anything,
+    }
+}
+
 /// MCP on standard input and output, until the client leaves.
 pub(super) async fn mcp(args: McpArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let McpArgs {
@@ -75,17 +92,7 @@ pub(super) async fn mcp(args: McpArgs, socket: Option<&Path>) -> io::Result<Exit
         nonce: key::random()?,
         inside: std::env::var_os(INSIDE).is_some(),
     };
-    let options = Options {
-        socket: socket.map(Path::to_owned),
-        fallback: if no_fallback {
-            Fallback::Forbidden
-        } else {
-            Fallback::Allowed
-        },
-        name: "agentd-mcp".to_owned(),
-        attended: Attended::No,
-        asks: Asks::Anything,
-    };
+    let options = options(socket, no_fallback, "agentd-mcp", Attended::No);
     let (input, output) = (stdio::input(), stdio::output());
     driver::run(&mut Mcp::new(settings), &options, input, output).await?;
     Ok(Exit::Done)
@@ -99,24 +106,64 @@ pub(super) async fn acp(args: AcpArgs, socket: Option<&Path>) -> io::Result<Exit
         output::out_line(&acp::entries(&program.to_string_lossy(), &words))?;
         return Ok(Exit::Done);
     }
-    let options = Options {
-        socket: socket.map(Path::to_owned),
-        fallback: if args.no_fallback {
-            Fallback::Forbidden
-        } else {
-            Fallback::Allowed
-        },
-        name: "agentd-acp".to_owned(),
-        // The editor is asked what agents ask.
-        attended: Attended::Yes,
-        asks: Asks::Anything,
-    };
+    // The editor is asked what agents ask.
+    let options = options(socket, args.no_fallback, "agentd-acp", Attended::Yes);
     // Enough that no two faces make the same name, and short enough to be read.
     let nonce = key::random()?.chars().take(12).collect();
     let mut face = acp::Acp::new(args.agent, nonce);
     let (input, output) = (stdio::input(), stdio::output());
     driver::run(&mut face, &options, input, output).await?;
     Ok(Exit::Done)
+}
+
+/// A host's lines on standard input and output, until it leaves.
+pub(super) async fn bridge(args: BridgeArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    for (option, given) in [("--api-key", &args.api_key), ("--base-url", &args.base_url)] {
+        if given.is_some() {
+            output::error(
+                &format!("`{option}` is not taken: agents have their own keys and addresses"),
+                Some("`agentctl provider add` gives timmy one; then say `--model PROVIDER/MODEL`"),
+            );
+            return Ok(Exit::Usage);
+        }
+    }
+    if args.max_iterations.is_some() {
+        output::note("`--max-iterations` is not heeded: agents have their own limits");
+    }
+    let options = options(socket, args.no_fallback, "agentd-bridge", Attended::No);
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let settings = bridge::Settings {
+        agent: args.agent,
+        // A directory of this machine is none of another one.
+        here: match socket.and_then(Target::of_socket) {
+            None => std::env::current_dir().ok().map(text),
+            Some(_) => None,
+        },
+        once: args.once,
+        defaults: bridge::Defaults {
+            cwd: args.cwd.map(text),
+            model: args.model,
+            toolsets: args.toolsets,
+            disabled_toolsets: args.disabled_toolsets,
+            max_iterations: args.max_iterations,
+            deltas: args.assistant_delta,
+            chunk: args
+                .assistant_delta_chunk_size
+                .and_then(|size| usize::try_from(size).ok()),
+            native: !args.no_native_assistant_delta,
+            native_stream: args.native_stream,
+            first_chunk_ms: args.stream_first_chunk_timeout_ms,
+            idle_ms: args.stream_idle_timeout_ms,
+        },
+        nonce: key::random()?,
+        clock: SystemTime::now,
+    };
+    let mut signals = StopSignals::hear()?;
+    let mut exit = Exit::Done;
+    let stop = async { exit = signals.next().await.into() };
+    let ends = (stdio::input(), stdio::output());
+    driver::run_until(&mut bridge::Bridge::new(settings), &options, ends, stop).await?;
+    Ok(exit)
 }
 
 /// The same command once more, as an editor runs it.

@@ -4,6 +4,7 @@
 //! first asks for something and again after it was lost. Must not know what any line means.
 
 use std::io;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use agentd_client::client::Options;
@@ -34,6 +35,7 @@ enum Event {
     Bytes(io::Result<usize>),
     Daemon(Result<Received, LostError>),
     Timer,
+    Stop,
     /// Nothing happens.
     Idle,
 }
@@ -45,9 +47,24 @@ enum Event {
 pub async fn run(
     face: &mut impl Face,
     options: &Options,
-    mut input: impl AsyncRead + Unpin,
-    mut output: impl AsyncWrite + Unpin,
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
+    run_until(face, options, (input, output), std::future::pending()).await
+}
+
+/// The same until somebody ends the program.
+///
+/// # Errors
+/// As of [`run`].
+pub async fn run_until(
+    face: &mut impl Face,
+    options: &Options,
+    (mut input, mut output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let mut stop = pin!(stop);
+    let mut stopped = false;
     let mut out = Outbox::default();
     let mut daemon: Option<Client> = None;
     let mut decoder = Decoder::new(MAX_CLIENT_LINE);
@@ -56,12 +73,13 @@ pub async fn run(
     let mut open = true;
     let mut idle_at = Some(Instant::now() + IDLE);
     let mut left = JoinSet::new();
-    while open || !face.is_done() {
+    while open && !face.leaves() || !face.is_done() {
         let event = tokio::select! {
             read = input.read(&mut buffer), if open => Event::Bytes(read),
             line = next_line(&mut daemon) => Event::Daemon(line),
             () = sleep_until(face.deadline()) => Event::Timer,
             () = sleep_until(idle_at) => Event::Idle,
+            () = &mut stop, if !stopped => Event::Stop,
         };
         let now = Instant::now();
         idle_at = Some(now + IDLE);
@@ -96,6 +114,10 @@ pub async fn run(
                 face.daemon_lost(now, &mut out);
             }
             Event::Timer => face.timer(now, &mut out),
+            Event::Stop => {
+                stopped = true;
+                face.stopped(now, &mut out);
+            }
             Event::Idle => {
                 agentd_base::program::forget();
                 // On this machine: another one isn't called for it.

@@ -50,8 +50,16 @@ pub trait Face {
     /// The deadline has come.
     fn timer(&mut self, now: Instant, out: &mut Outbox);
 
+    /// Somebody ends this program: so does what goes on.
+    fn stopped(&mut self, _now: Instant, _out: &mut Outbox) {}
+
     /// Is nothing left to do, once the client has ended?
     fn is_done(&self) -> bool;
+
+    /// Is the client heard out, though it has not ended?
+    fn leaves(&self) -> bool {
+        false
+    }
 
     /// Is nothing under way that a connection belongs to?
     fn is_idle(&self) -> bool {

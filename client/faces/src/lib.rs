@@ -5,6 +5,7 @@
 //! lose: what a client sees as its ids is made from names of jobs and sessions.
 
 pub mod acp;
+pub mod bridge;
 pub mod driver;
 pub mod face;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -35,8 +35,13 @@ impl Editor {
 
     /// The same without a word.
     pub fn silent(place: &Place, arguments: &[&str]) -> Self {
+        Self::of(place, &[&["acp"], arguments].concat())
+    }
+
+    /// The other end of any face.
+    pub fn of(place: &Place, face: &[&str]) -> Self {
         let mut command = place.command(AGENTCTL);
-        command.args(["serve", "acp"]).args(arguments);
+        command.arg("serve").args(face);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let log = std::fs::OpenOptions::new()
             .append(true)
@@ -154,9 +159,14 @@ impl Editor {
             .collect()
     }
 
+    /// Says no more.
+    pub fn close(&mut self) {
+        drop(self.stdin.take());
+    }
+
     /// Closes its input and waits until it has left.
     pub fn leave(mut self) -> (Option<i32>, Duration, Vec<Value>) {
-        drop(self.stdin.take());
+        self.close();
         let begun = Instant::now();
         let status = wait_for("the face leaves", || self.child.0.try_wait().unwrap());
         while let Ok(line) = self.lines.recv_timeout(DEADLINE) {

@@ -2,7 +2,7 @@
 
 mod bad_input;
 mod clients;
-mod editor;
+pub mod editor;
 mod losses;
 mod sessions;
 mod turns;

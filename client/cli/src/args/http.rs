@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 
-use super::AcpArgs;
+use super::{AcpArgs, BridgeArgs};
 
 // `serve`.
 #[derive(Args, Clone, Debug)]
@@ -59,6 +59,19 @@ model and thinking level, and answers what agents ask. Its sessions are those of
 sessions`: a turn goes on without the editor, which finds it again when it opens the session.
 Without a daemon it runs one for itself, as `agentctl send` does.")]
     Acp(AcpArgs),
+    /// Agents for a host that writes `run` and reads events, as `hermes bridge` does
+    #[command(after_help = "\
+Examples:
+  agentctl serve bridge
+  agentctl serve bridge --agent claude --once --native-stream
+  echo '{\"message\":\"hello\"}' | agentctl serve bridge --once
+
+A JSON object a line: `run`, `interrupt`, `ping` and `shutdown` on standard input, and events on
+standard output. A session_id goes on in later processes, too. When the input ends, what runs is
+finished; a signal ends it. What an agent asks is denied, as the protocol has no word for it.
+
+Exit codes: 0 ended, 130 and 143 by a signal")]
+    Bridge(BridgeArgs),
 }
 
 // `serve mcp`.

@@ -26,9 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use agentd_client::ClientError;
+use agentd_client::client::is_draining;
 use agentd_client::wire::Received;
 use agentd_protocol::line::Line;
-use agentd_protocol::{Code, Id, JobId};
+use agentd_protocol::{Id, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -339,12 +340,6 @@ fn lost(asked: &Asked, why: &str) -> Failure {
 /// Answers a request by an error.
 fn refuse(id: &Id, failure: &Failure, out: &mut Outbox) {
     out.say(&json_rpc::error(Some(id), failure));
-}
-
-/// Has nobody accepted it, as the daemon is on its way out? The next one is asked.
-fn is_draining(line: &Received) -> bool {
-    matches!(&line.line, Some(Line::Error(error))
-        if error.code == Code::Draining && error.turn.as_ref().is_none_or(|turn| turn.job.is_none()))
 }
 
 impl Face for Acp {

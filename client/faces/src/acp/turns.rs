@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use agentd_client::client::is_draining;
 use agentd_client::wire::Received;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{
@@ -18,7 +19,7 @@ use super::failure::{self, invalid};
 use super::state::{self, Prompt, What};
 use super::turn::{Happened, Turn};
 use super::wire::{self, CancelRequest, Update};
-use super::{Acp, OUTPUT_PAUSE, is_draining, refuse};
+use super::{Acp, OUTPUT_PAUSE, refuse};
 use crate::face::{Outbox, Ticket};
 use crate::json_rpc::{self, Failure, INTERNAL_ERROR};
 
