@@ -18,6 +18,7 @@ mod built_in;
 mod busy;
 mod choose;
 mod closed;
+mod command_line;
 mod command_list;
 mod complete;
 mod compose;
@@ -85,7 +86,6 @@ use std::path::Path;
 
 use agentd_base::{duration, secrecy};
 use agentd_terminal::{output, style};
-use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use self::args::{Cli, Command, RestoreArgs, ServeArgs, ServeCommand, StdioArgs};
@@ -112,7 +112,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
         words = passed_on;
     }
     join_time(&mut words);
-    let cli = match Cli::try_parse_from(&words) {
+    let cli = match command_line::parse(&words) {
         Ok(cli) => cli,
         Err(error) => return told(&with_tip(error, &words)),
     };
