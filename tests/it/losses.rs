@@ -162,6 +162,29 @@ fn restore_puts_a_backup_and_holds_jobs() {
     });
 }
 
+#[test]
+fn restore_elsewhere_ends_nobodys_turn() {
+    let daemon = with_marks("").start();
+    let gate = daemon.path("gate");
+    let waits = format!("chaos:say up;wait-file {}", gate.display());
+    let mut client = daemon.connect();
+    client.send(&send("s", &waits));
+    client.until("message_delta");
+    let copy = daemon.path("copy.db");
+    let copy = copy.to_str().unwrap();
+    assert_eq!(daemon.agentctl(&["backup", copy]).code, Some(0));
+    let other = with_marks("");
+    let restored = other.agentctl(&["restore", copy]);
+    assert_eq!(restored.code, Some(0), "{restored:?}");
+    let other = other.start();
+    other.until("its own copy of the job is over", |_| {
+        (state_of(&other, &json!("j1")) == "interrupted").then_some(())
+    });
+    std::fs::write(gate, "").unwrap();
+    let last = client.last();
+    assert_eq!(last["type"], "message_end", "{last}");
+}
+
 /// A copy has its name when it is whole, and what a kill left of the work on it goes with the next.
 #[test]
 fn backup_killed_leaves_nothing_of_its_name() {

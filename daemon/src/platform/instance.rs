@@ -162,6 +162,46 @@ pub fn liveness(state_dir: &Path, id: &str) -> Life {
     }
 }
 
+/// Does the instance live in another state directory than this one? Then what is here of it is a copy,
+/// as a backup that was restored, and its processes aren't ours to end.
+#[must_use]
+pub fn lives_elsewhere(state_dir: &Path, id: &str) -> bool {
+    let mut parts = id.split('-').map(str::parse::<u64>);
+    let (Some(Ok(pid)), Some(Ok(started))) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    let Ok(pid) = u32::try_from(pid) else {
+        return false;
+    };
+    process::start_time(pid) == Some(started) && has_elsewhere(state_dir, pid, id)
+}
+
+/// Has the process the instance's file open in another directory? One that was taken away here is ours.
+#[cfg(target_os = "linux")]
+fn has_elsewhere(state_dir: &Path, pid: u32, id: &str) -> bool {
+    let files = match fs::read_dir(format!("/proc/{pid}/fd")) {
+        Ok(files) => files,
+        // It may be another user's by now, or hidden: what isn't known to be ours is left alone.
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+    };
+    let state_dir = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
+    let ours = file_of(&state_dir, id);
+    let is_its = |open: PathBuf| {
+        let shown = open.to_string_lossy();
+        let path = Path::new(shown.trim_end_matches(" (deleted)"));
+        path.ends_with(Path::new(DIR).join(id)) && path != ours
+    };
+    files
+        .flatten()
+        .any(|file| fs::read_link(file.path()).is_ok_and(is_its))
+}
+
+/// What it has open can't be looked at here.
+#[cfg(not(target_os = "linux"))]
+fn has_elsewhere(_state_dir: &Path, pid: u32, _id: &str) -> bool {
+    pid != std::process::id()
+}
+
 /// Instances whose files are there and whose locks are free.
 pub fn dead_instances(state_dir: &Path) -> io::Result<Vec<String>> {
     let names = instances(state_dir)?;
@@ -238,6 +278,22 @@ mod tests {
         drop(instance);
         assert_eq!(liveness(dir.path(), &id), Life::Dead);
         assert!(instances(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn instance_lives_elsewhere_than_in_its_copy() {
+        let (dir, copy) = (
+            tempfile::TempDir::new().unwrap(),
+            tempfile::TempDir::new().unwrap(),
+        );
+        let instance = Instance::create(dir.path()).unwrap();
+        let id = instance.id().to_owned();
+        assert!(lives_elsewhere(copy.path(), &id));
+        assert!(!lives_elsewhere(dir.path(), &id));
+        fs::remove_file(file_of(dir.path(), &id)).unwrap();
+        assert!(!lives_elsewhere(dir.path(), &id), "only its file is gone");
+        drop(instance);
+        assert!(!lives_elsewhere(copy.path(), &id), "it has left");
     }
 
     #[test]

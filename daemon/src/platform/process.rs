@@ -201,7 +201,8 @@ fn is_dead(pid: u32) -> bool {
 #[must_use]
 pub fn end_dead(state_dir: &Path, ids: &BTreeSet<String>) -> Vec<u32> {
     let others = instance::dead_instances(state_dir).unwrap_or_default();
-    let all: BTreeSet<String> = ids.iter().cloned().chain(others).collect();
+    let mut all: BTreeSet<String> = ids.iter().cloned().chain(others).collect();
+    all.retain(|id| !instance::lives_elsewhere(state_dir, id));
     end_instances(state_dir, &all)
 }
 
