@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
 use crate::code::Code;
@@ -142,6 +143,46 @@ pub fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(d).map(Some)
 }
 
+/// The `id` of a line of which only the beginning is there, if all of it stands in that.
+#[must_use]
+pub fn id_at_beginning(beginning: &[u8]) -> Option<Id> {
+    let text = match std::str::from_utf8(beginning) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(&beginning[..error.valid_up_to()]).ok()?,
+    };
+    let mut found = None;
+    // It breaks off, so this fails; what was read until then counts.
+    let _cut = Deserializer::from_str(text).deserialize_map(IdFinder { found: &mut found });
+    let raw: &str = found?;
+    // A number may go on in what is missing.
+    let end = raw.as_ptr().addr() + raw.len() - text.as_ptr().addr();
+    let raw = (end < text.len() && raw.len() <= MAX_ID).then_some(raw)?;
+    serde_json::from_str(raw).ok().map(Id::from_raw)
+}
+
+struct IdFinder<'a, 'de> {
+    found: &'a mut Option<&'de str>,
+}
+
+impl<'de> Visitor<'de> for IdFinder<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<Cow<'de, str>>()? {
+            if name == "id" {
+                *self.found = Some(members.next_value::<&RawValue>()?.get());
+                return Ok(());
+            }
+            members.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Envelope<'a> {
     /// Reads the envelope of one line.
     ///
@@ -207,6 +248,25 @@ impl<'a> Envelope<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn id_at_beginning_is_whole_or_none() {
+        for (beginning, id) in [
+            (r#"{"type":"send","id":7,"text":"aaa"#, Some("7")),
+            (r#"{"id":"a b","te"#, Some(r#""a b""#)),
+            (r#"{"x":{"id":1},"id":[2] ,"#, Some("[2]")),
+            (r#"{"type":"send","id":7"#, None),
+            (r#"{"text":"aaa","id":"b"#, None),
+            (r#"{"text":"a\"id\":1,"#, None),
+            (r#"["id",1,"#, None),
+            ("", None),
+        ] {
+            let found = id_at_beginning(beginning.as_bytes());
+            assert_eq!(found.as_ref().map(Id::as_json), id, "{beginning}");
+        }
+        let cut = &"{\"id\":1,\"text\":\"ö".as_bytes()[..18];
+        assert_eq!(id_at_beginning(cut).as_ref().map(Id::as_json), Some("1"));
+    }
 
     #[test]
     fn envelope_names_the_request_and_keeps_its_id() {

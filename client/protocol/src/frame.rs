@@ -95,6 +95,12 @@ impl Decoder {
         &self.beginning
     }
 
+    /// How the line begins that has not ended: some hundred bytes of it.
+    #[must_use]
+    pub fn begun(&self) -> &[u8] {
+        &self.partial[..self.partial.len().min(KEPT)]
+    }
+
     /// Bytes of the line that has begun but not ended.
     #[must_use]
     pub const fn partial_len(&self) -> usize {

@@ -368,8 +368,8 @@ impl Peer {
                 }
                 Err(refused) => refused,
             },
-            Item::TooLong => (None, Rejected::too_long()),
-            Item::NoRoom => (None, no_room()),
+            Item::TooLong(id) => (id, Rejected::too_long()),
+            Item::NoRoom(id) => (id, no_room()),
         };
         self.refuse(id.as_ref(), rejected);
         None

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::ready;
 
-use agentd_protocol::Decoder;
+use agentd_protocol::envelope::id_at_beginning;
 use agentd_protocol::frame::Frame;
 use agentd_protocol::limits::{MAX_LINE_IN, MAX_PARTIAL};
+use agentd_protocol::{Decoder, Id};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
@@ -48,10 +49,10 @@ pub(super) enum Item {
     Line(Vec<u8>),
     /// The input ended without ending its last line.
     Last(Vec<u8>),
-    /// A line over the limit was skipped.
-    TooLong,
-    /// A line was skipped because others that aren't over either take all room.
-    NoRoom,
+    /// A line over the limit was skipped. Its `id`, where that stood at its beginning.
+    TooLong(Option<Id>),
+    /// A line was skipped because others that aren't over either take all room. Its `id`, likewise.
+    NoRoom(Option<Id>),
 }
 
 /// Does anything still come in?
@@ -133,11 +134,12 @@ impl Input {
             self.began = None;
         }
         self.any_line |= !frames.is_empty();
-        self.items
-            .extend(frames.into_iter().map(|frame| match frame {
+        for frame in frames {
+            self.items.push_back(match frame {
                 Frame::Line(line) => Item::Line(line),
-                Frame::TooLong => Item::TooLong,
-            }));
+                Frame::TooLong => Item::TooLong(id_at_beginning(self.decoder.skipped())),
+            });
+        }
         self.count();
         if !self.in_line() {
             self.began = None;
@@ -159,11 +161,12 @@ impl Input {
         self.counted = now;
         // Only who makes it more is cut off: the others may hold nearly nothing.
         if grew && all > MAX_PARTIAL {
+            let id = id_at_beginning(self.decoder.begun());
             self.forget_partial();
             self.skipping = true;
             // Although it is skipped: who sent it isn't one that never says anything.
             self.any_line = true;
-            self.items.push_back(Item::NoRoom);
+            self.items.push_back(Item::NoRoom(id));
         }
     }
 

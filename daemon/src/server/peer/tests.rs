@@ -436,8 +436,10 @@ async fn unfinished_lines_of_all_connections_share_one_limit() {
     let partial = Arc::clone(&both.partial);
     let mut peer = both.answered();
     peer.say("{\"type\":").await;
-    peer.say("\"ping\"").await;
-    assert_eq!(codes(&peer.line().await), ["queue-full"]);
+    peer.say("\"ping\",\"id\":9,\"x\":0").await;
+    let refused = peer.line().await;
+    assert_eq!(codes(&refused), ["queue-full"]);
+    assert!(refused.contains("\"id\":9"), "{refused}");
     peer.say("}\n{\"type\":\"ping\"}\n").await;
     assert_eq!(
         peer.rest().await.0,
