@@ -34,6 +34,8 @@ pub struct Connection {
     lines: VecDeque<Received>,
     frames: Vec<Frame>,
     buffer: Box<[u8]>,
+    /// A line came that was too long.
+    overlong: bool,
     last_id: u64,
     arrivals: Arrivals,
 }
@@ -120,6 +122,7 @@ impl Greeting {
             lines: VecDeque::new(),
             frames: Vec::new(),
             buffer: vec![0; READ].into_boxed_slice(),
+            overlong: false,
             last_id: 0,
             arrivals: Arrivals::Silent,
         };
@@ -244,18 +247,27 @@ impl Connection {
             if let Some(received) = self.lines.pop_front() {
                 return Ok(received);
             }
+            if self.overlong {
+                return Err(LostError::TooLong);
+            }
             let count = self.reader.read(&mut self.buffer).await?;
             if count == 0 {
                 return Err(LostError::Ended);
             }
-            self.decoder.push(&self.buffer[..count], &mut self.frames);
-            for frame in self.frames.drain(..) {
-                match frame {
-                    Frame::Line(line) => self.lines.push_back(Received::parse(&line)),
-                    Frame::TooLong => return Err(LostError::TooLong),
-                }
-            }
+            self.take(count);
             self.tell_arrival().await;
+        }
+    }
+
+    /// What was read into the buffer.
+    fn take(&mut self, count: usize) {
+        self.decoder.push(&self.buffer[..count], &mut self.frames);
+        for frame in self.frames.drain(..) {
+            match frame {
+                Frame::Line(line) if !self.overlong => self.lines.push_back(Received::parse(&line)),
+                Frame::Line(_) => {}
+                Frame::TooLong => self.overlong = true,
+            }
         }
     }
 
@@ -335,12 +347,29 @@ impl Connection {
         (self.reader, self.writer, self.decoder, self.lines)
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(writer) = &mut self.writer else {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        };
-        writer.write_all(bytes).await?;
-        writer.flush().await
+    /// Reads meanwhile what comes: a daemon whose answers nobody takes reads no more requests.
+    async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut reading = true;
+        loop {
+            let Some(writer) = &mut self.writer else {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            };
+            if bytes.is_empty() {
+                return writer.flush().await;
+            }
+            tokio::select! {
+                biased;
+                written = writer.write(bytes) => match written? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    count => bytes = &bytes[count..],
+                },
+                // How it ended whoever reads next is told.
+                read = self.reader.read(&mut self.buffer), if reading => match read {
+                    Ok(count @ 1..) => self.take(count),
+                    Ok(0) | Err(_) => reading = false,
+                },
+            }
+        }
     }
 }
 
@@ -375,6 +404,37 @@ mod tests {
         assert!(first.starts_with(r#"{"type":"hello","id":0"#), "{first}");
         let second = lines.next_line().await.unwrap().unwrap();
         assert_eq!(second, format!(r#"{{"type":"ping","id":{id}}}"#));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_to_a_daemon_that_answers_leaves() {
+        let (connection, theirs) = talk(&[HELLO]).await;
+        let mut connection = connection.unwrap();
+        let (mut from_us, mut to_us) = split(theirs);
+        // More than is on the way at once, before it reads anything.
+        let daemon = async {
+            let line = format!("{}\n", r#"{"type":"pong"}"#);
+            for _ in 0..20_000 {
+                to_us.write_all(line.as_bytes()).await.unwrap();
+            }
+            tokio::io::copy(&mut from_us, &mut tokio::io::sink())
+                .await
+                .unwrap();
+        };
+        let asked = async {
+            let text = "x".repeat(1_000_000);
+            let fields = serde_json::json!({"text": text});
+            connection.request("send", &fields).await.unwrap();
+            for _ in 0..20_000 {
+                assert_eq!(connection.next().await.unwrap().kind, "pong");
+            }
+        };
+        let both = async {
+            tokio::select! { () = daemon => {}, () = asked => {} }
+        };
+        tokio::time::timeout(Duration::from_secs(60), both)
+            .await
+            .expect("both went on");
     }
 
     #[tokio::test(start_paused = true)]
