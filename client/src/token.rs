@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use agentd_base::TOKEN_PREFIX;
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 
@@ -199,7 +200,7 @@ fn beside(path: &Path) -> Result<PathBuf, TokenError> {
         made.map_err(failed)?;
     }
     let random = || key::random().map_err(failed);
-    let token = random()? + &random()?;
+    let token = format!("{TOKEN_PREFIX}{}{}", random()?, random()?);
     let made = path.with_extension(random()?);
     let opened = OpenOptions::new()
         .write(true)
@@ -240,7 +241,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/http.token");
         let token = ensure(&path).unwrap();
-        assert_eq!(token.len(), 64);
+        let random = token.strip_prefix(TOKEN_PREFIX).unwrap();
+        assert_eq!(random.len(), 64);
         assert_eq!(ensure(&path).unwrap(), token);
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
         let state = path.parent().unwrap();

@@ -18,3 +18,6 @@ pub mod secrecy;
 pub mod settings;
 pub mod shared;
 pub mod trusted;
+
+/// What the token of the HTTP server begins with: no key of a provider does.
+pub const TOKEN_PREFIX: &str = "agentd_";

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use agentd_base::TOKEN_PREFIX;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::{Generation, WorkerId};
 use agentd_protocol::network;
@@ -76,7 +77,7 @@ pub(super) fn of_agent(
     let asked_for = agent.pass_env.iter().map(String::as_str);
     for name in by_default.into_iter().chain(asked_for) {
         let secret = secrets.get(name).map(OsString::from);
-        let own = || environment.get(OsStr::new(name)).cloned();
+        let own = || environment.get(OsStr::new(name)).filter(is_theirs).cloned();
         if let Some(value) = secret.or_else(own) {
             env.insert(name.into(), value);
         }
@@ -86,6 +87,14 @@ pub(super) fn of_agent(
     // Once more, as the agent's own `env` may name another.
     clean_path(&mut env, agent);
     env
+}
+
+/// Is it a key of somebody else's? With the token of our own HTTP server, which clients have in the
+/// variable of a provider's key, that provider could ask our agents anything.
+fn is_theirs(value: &&OsString) -> bool {
+    !value
+        .as_encoded_bytes()
+        .starts_with(TOKEN_PREFIX.as_bytes())
 }
 
 /// What every process of this agent gets, whatever it is run for: no key, and nothing of its own.
@@ -144,6 +153,14 @@ mod tests {
 
     fn agent(kind: Kind, program: &str) -> AgentConfig {
         AgentConfig::new(kind, vec![program.to_owned()])
+    }
+
+    #[test]
+    fn environment_has_no_token_of_our_own() {
+        let own = env(&[("OPENAI_API_KEY", "agentd_0123456789abcdef")]);
+        let codex = agent(Kind::Codex, "/x/codex");
+        let name = OsStr::new("OPENAI_API_KEY");
+        assert_eq!(of_agent(&own, &BTreeMap::new(), &codex).get(name), None);
     }
 
     #[test]
