@@ -2,7 +2,7 @@
 //!
 //! Owns that choice. Which turn gets which process is in `placement.rs`, how one is ended in `stop_stages.rs`.
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Sessions};
 use crate::ids::{TurnId, WorkerId};
 use crate::indexes::lanes::Lane;
 use crate::limits::{MAKES_WAY_AFTER, MAKES_WAY_FOR};
@@ -68,7 +68,9 @@ impl State {
         }
         // Those that could take this very turn: another directory's process is of no use to it.
         let has = self.processes_for(wants);
-        if has > 0 && !pass.by_age && self.is_behind_others(&wants.agent.name) {
+        // Where each turn is a process, no turn gets another one's.
+        let any_will_do = has > 0 || wants.agent.describe.sessions == Sessions::PerTurn;
+        if any_will_do && !pass.by_age && self.is_behind_others(&wants.agent.name) {
             pass.yields = true;
             return Room::None;
         }

@@ -8,6 +8,7 @@
 
 mod agents;
 mod attachments;
+mod batches;
 mod beginnings;
 mod brief;
 mod callbacks;

@@ -505,8 +505,24 @@ pub fn stored_at_once(choices: &[u32]) -> World {
     world
 }
 
+/// Every night there are fifty times as many histories, as `PROPTEST_CASES` says.
+fn config() -> ProptestConfig {
+    let all = ProptestConfig::default();
+    let cases = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => all.cases,
+        None => 100,
+    };
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 3_000,
+        max_shrink_time: 20_000,
+        failure_persistence: None,
+        ..all
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 3_000, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn whatever_happens_every_accepted_job_ends_exactly_once(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
