@@ -42,9 +42,9 @@ mod tests {
         for (line, is_named) in [
             ("agentctl status --rpc --json", true),
             ("agentctl run hi -s main --host mac --color never", true),
-            ("agentctl --socket /s agents add pi --force", true),
+            ("agentctl --socket /s webhook list --json", true),
             ("agentctl --host mac send send", true),
-            ("agentctl send -- --socket status", true),
+            ("agentctl send -- --socket", true),
             // `send` is a path, and `status` the command.
             ("agentctl --socket send status", false),
             ("agentctl status --host mac --socket /s", false),
