@@ -98,7 +98,7 @@ impl Http {
             at.parse().ok()
         });
         let token = place.agentctl(&["token"]).stdout.trim().to_owned();
-        assert_eq!(token.len(), 64);
+        assert_eq!(token.len(), "agentd_".len() + 64);
         Self {
             at: at.unwrap_or_else(|| panic!("{said}")),
             token,
