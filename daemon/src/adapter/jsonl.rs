@@ -8,9 +8,7 @@ mod questions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agentd_core::agent::{
-    Capabilities, Levels, Modes, Providers, Reports, Resume, Sessions, SystemText,
-};
+use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
 use agentd_core::attached::{Attached, AttachmentSupport};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
@@ -63,7 +61,7 @@ pub const fn describe() -> Capabilities {
         models: true,
         providers: Providers::Any,
         thinking: Levels::Any,
-        modes: Modes::None,
+        modes: agentd_core::agent::Modes::None,
         toolsets: Toolsets::Own,
         fallback_chain: true,
         system: SystemText::WithTurn,

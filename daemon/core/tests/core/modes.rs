@@ -71,7 +71,7 @@ fn mode_is_its_sessions_in_each_process() {
 }
 
 #[test]
-fn mode_that_a_client_may_not_choose_is_refused() {
+fn mode_that_clients_may_not_choose_is_refused() {
     let mut settings = settings();
     for (agent, modes) in [("one", Modes::Known(MODES)), ("many", Modes::Offered)] {
         settings.agents.get_mut(agent).unwrap().describe.modes = modes;
