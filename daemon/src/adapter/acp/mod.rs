@@ -365,21 +365,20 @@ impl Acp {
         chosen.map_err(|why| self.unoffered("mode", &mode.id, &why))
     }
 
-    /// What the agent says of its choices. A mode that nobody here asked for is told.
-    fn learn(&mut self, told: &Object<'_>, out: &mut Out<'_>) {
+    /// What the agent says of its choices. A mode that nobody here asked for is told, and returned.
+    fn learn(&mut self, told: &Object<'_>, out: &mut Out<'_>) -> Option<String> {
         let before = self.offer.mode();
         self.offer.learn(told);
         let now = self.offer.mode();
         let asked = self.setting.as_ref().map(|asked| &asked.setting);
         let is_ours = asked.is_some_and(|asked| asked.is(What::Mode, now.as_deref()));
-        if let Some(mode) = now.filter(|_| before.is_some() && !is_ours)
-            && before.as_ref() != Some(&mode)
-        {
-            let row = self.offer.mode_row(&mode).cloned();
-            out.push(WorkerEvent::ModeChanged {
-                mode: row.unwrap_or_else(|| ModeRow::named(mode)),
-            });
-        }
+        before.as_ref()?;
+        let taken = now.filter(|now| before.as_ref() != Some(now) && !is_ours)?;
+        let row = self.offer.mode_row(&taken).cloned();
+        out.push(WorkerEvent::ModeChanged {
+            mode: row.unwrap_or_else(|| ModeRow::named(&*taken)),
+        });
+        Some(taken)
     }
 
     /// A pin that can't be heeded: the turn doesn't run with something else.
@@ -416,7 +415,7 @@ impl Acp {
                 out.note(Some(turn), Level::Warning, "worker", text);
             }
             if let Some(result) = record.object("result") {
-                self.learn(&result, out);
+                let _before_the_prompt = self.learn(&result, out);
             }
             return;
         };

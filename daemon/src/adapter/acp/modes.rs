@@ -165,6 +165,15 @@ fn mode_that_the_agent_takes_is_told() {
         assert_eq!(changed(&replay), ["plan"]);
         let stray = |event: &WorkerEvent| matches!(event, WorkerEvent::Stray { .. });
         assert!(!replay.events.iter().any(stray), "{:?}", replay.events);
+        // In a turn those who watch it hear of it, too, whichever way it is told.
+        replay.tell(&crate::adapter::testing::prompt(1, "x"));
+        let text = told.to_string().replace("plan", "ask");
+        replay.hear(&serde_json::from_str::<Value>(&text).unwrap());
+        let heard = replay.events.iter().find_map(|event| match event {
+            WorkerEvent::Other { kind, data, .. } => Some((kind.as_str(), data.as_str())),
+            _ => None,
+        });
+        assert_eq!(heard, Some(("current_mode_update", r#""ask""#)));
     }
 }
 
