@@ -5,9 +5,11 @@
 
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
+use agentd_protocol::models::ModeRow;
 
 use crate::agent::{Agent, Consent, Levels, Mode, Modes, Providers};
 use crate::store::Pins;
+use crate::worker::ModePin;
 
 /// Can this agent heed these pins, as far as is known before it runs?
 ///
@@ -77,62 +79,170 @@ pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
 pub(crate) fn mode(agent: &Agent, of_session: &Pins) -> Option<String> {
     // The configuration may have allowed it when it was set.
     let set = of_session.mode.as_ref();
-    let set = set.filter(|mode| is_for_clients(agent, mode));
+    let set = set.filter(|mode| is_for_clients(agent, &ModeRow::named(*mode)));
     set.or(agent.mode.as_ref()).cloned()
 }
 
 /// The same, where a turn may set it: others begin in theirs.
-pub(crate) fn mode_of_turn(agent: &Agent, of_session: &Pins) -> Option<String> {
+pub(crate) fn mode_of_turn(agent: &Agent, of_session: &Pins) -> Option<ModePin> {
     let is_offered = agent.describe.modes == Modes::Offered;
-    is_offered.then(|| mode(agent, of_session))?
+    let id = is_offered.then(|| mode(agent, of_session))??;
+    let consent = match agent.mode.as_ref() == Some(&id) {
+        true => Consent::Skipped,
+        false => Consent::Asked,
+    };
+    Some(ModePin { id, consent })
 }
 
-/// Words in the ids of modes in which agents that tell their own modes ask for nothing.
+/// Words in what agents call their modes, and say of them, where nobody is asked. A moderate one whose
+/// words are too big only costs a line in config.toml.
 const ASK_NOTHING: &[&str] = &[
     "allowall",
     "alwaysapprove",
     "approveall",
     "autoapprove",
+    "automaticallyapprove",
     "bypass",
-    "dangerous",
     "fullaccess",
+    "neverask",
+    "noapproval",
+    "noconfirmation",
     "skippermission",
     "unrestricted",
+    "withoutapproval",
+    "withoutasking",
+    "withoutconfirmation",
     "yolo",
 ];
 
+/// The same in a name; what is said of a mode may be that it asks before dangerous operations.
+const DANGEROUS: &str = "dangerous";
+
+/// What may be approved by itself, as by Gemini CLI's `autoEdit`: commands are asked for still.
+const EDITS: &[&str] = &[
+    "edit",
+    "edits",
+    "editoperations",
+    "edittools",
+    "fileedits",
+    "fileeditoperations",
+];
+
+/// Does an agent that tells its modes itself ask in this one, by its words?
+fn consent(mode: &ModeRow) -> Consent {
+    let is_said = |text: &str| {
+        let letters = text.chars().filter(char::is_ascii_alphanumeric);
+        let bare = letters.collect::<String>().to_ascii_lowercase();
+        let edits = ["autoapprove", "automaticallyapprove"]
+            .into_iter()
+            .find_map(|word| bare.strip_prefix(word))
+            .map(|rest| rest.strip_prefix('s').unwrap_or(rest))
+            .map(|rest| rest.strip_suffix("only").unwrap_or(rest));
+        let is_of_edits = edits.is_some_and(|rest| EDITS.contains(&rest));
+        let nothing = ASK_NOTHING.iter().any(|word| bare.contains(word));
+        (nothing && !is_of_edits, bare.contains(DANGEROUS))
+    };
+    let names = [Some(&mode.id), mode.label.as_ref()];
+    let mut names = names.into_iter().flatten().map(|name| is_said(name));
+    let is_skipped = names.any(|(nothing, dangerous)| nothing || dangerous)
+        || mode
+            .description
+            .as_deref()
+            .is_some_and(|text| is_said(text).0);
+    if is_skipped {
+        Consent::Skipped
+    } else {
+        Consent::Asked
+    }
+}
+
 /// May a client choose this mode? Not one in which nobody is asked any more, unless it is the
 /// configuration's.
-pub(crate) fn is_for_clients(agent: &Agent, mode: &str) -> bool {
+pub(crate) fn is_for_clients(agent: &Agent, mode: &ModeRow) -> bool {
     let asks = match agent.describe.modes {
         Modes::Known(known) => {
-            let asks = |it: &Mode| it.id == mode && it.consent == Consent::Asked;
+            let asks = |it: &Mode| it.id == mode.id && it.consent == Consent::Asked;
             known.iter().any(asks)
         }
-        Modes::Offered | Modes::None => {
-            let letters = mode.chars().filter(char::is_ascii_alphanumeric);
-            let bare = letters.collect::<String>().to_ascii_lowercase();
-            !ASK_NOTHING.iter().any(|word| bare.contains(word))
-        }
+        Modes::Offered | Modes::None => consent(mode) == Consent::Asked,
     };
-    asks || agent.mode.as_deref() == Some(mode)
+    asks || agent.mode.as_ref() == Some(&mode.id)
 }
 
 /// A client wants a session to work in this mode.
 ///
 /// # Errors
 /// `forbidden`, where that is the configuration's to say.
-pub(crate) fn may_choose(agent: &Agent, mode: &str) -> Result<(), Rejected> {
+pub(crate) fn may_choose(agent: &Agent, mode: &ModeRow) -> Result<(), Rejected> {
     if is_for_clients(agent, mode) {
         return Ok(());
     }
-    let name = &agent.name;
-    let error = format!("in its mode `{mode}` the agent `{name}` asks for nothing it does");
-    let hint = format!("only `mode` under `[agents.{name}]` in config.toml chooses it");
-    Err(Rejected::new(Code::Forbidden, error).hint(hint))
+    Err(forbidden(&agent.name, &mode.id))
+}
+
+/// The mode that a turn needs, as its agent offers it.
+///
+/// # Errors
+/// `forbidden`, where that is the configuration's to say.
+pub fn may_run_in(agent: &str, wanted: &ModePin, offered: &ModeRow) -> Result<(), Rejected> {
+    if wanted.consent == Consent::Skipped || consent(offered) == Consent::Asked {
+        return Ok(());
+    }
+    Err(forbidden(agent, &wanted.id))
+}
+
+fn forbidden(agent: &str, mode: &str) -> Rejected {
+    let error = format!("in its mode `{mode}` the agent `{agent}` asks for nothing it does");
+    let hint = format!("only `mode` under `[agents.{agent}]` in config.toml chooses it");
+    Rejected::new(Code::Forbidden, error).hint(hint)
 }
 
 fn listed(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     quoted.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As agents say them.
+    #[test]
+    fn mode_asks_by_what_agents_say() {
+        let row = |said: &[&str]| ModeRow {
+            label: said.get(1).map(|&label| label.to_owned()),
+            description: said.get(2).map(|&text| text.to_owned()),
+            ..ModeRow::named(said[0])
+        };
+        for asks in [
+            &["default", "Default", "Prompts for approval"][..],
+            &["autoEdit", "Auto Edit", "Auto-approves edit tools"],
+            &["auto-edit", "Auto Edit", "Automatically approve file edits"],
+            &["accept-edits", "Edits", "Auto-approves file edits only"],
+            &["default", "Default", "prompts for dangerous operations"],
+            &["dontAsk", "Don't Ask", "deny if not pre-approved"],
+            &[
+                "build",
+                "build",
+                "Executes tools based on configured permissions.",
+            ],
+            &["agent", "Agent", "Full agent capabilities with tool access"],
+        ] {
+            assert_eq!(consent(&row(asks)), Consent::Asked, "{asks:?}");
+        }
+        for nobody in [
+            &["yolo"][..],
+            &["bypass_permissions"],
+            &["dangerous"],
+            &["1", "Dangerously Skip Permissions"],
+            &["1", "YOLO"],
+            &["1", "Full Access", "Exercise caution"],
+            &["1", "One", "Auto-approves all tools"],
+            &["auto", "auto", "Automatically approve tool calls"],
+            &["1", "One", "Auto-approves edit tools and commands"],
+            &["1", "One", "Runs everything without asking"],
+        ] {
+            assert_eq!(consent(&row(nobody)), Consent::Skipped, "{nobody:?}");
+        }
+    }
 }

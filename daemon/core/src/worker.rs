@@ -9,10 +9,12 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{
     Cost, FileChange, Level, Sandbox, Stop, ToolKind, ToolLocation, Usage,
 };
+use agentd_protocol::models::ModeRow;
 use agentd_protocol::request::Earlier;
 use agentd_protocol::work::{Private, Scope, Silence};
 use agentd_protocol::{Code, JobId};
 
+use crate::agent::Consent;
 use crate::attached::{AttachmentSupport, Attachments};
 use crate::ids::TurnId;
 use crate::mcp::McpServers;
@@ -42,7 +44,7 @@ pub struct Prompt {
     /// Pinned thinking level.
     pub thinking: Option<String>,
     /// Pinned mode, where it goes with each turn.
-    pub mode: Option<String>,
+    pub mode: Option<ModePin>,
     /// What to ask when the model fails, in this order.
     pub fallback_chain: Option<Vec<String>>,
     /// The agent's own id of the session, where it reopens sessions in turns.
@@ -57,6 +59,15 @@ pub struct Prompt {
     pub toolsets: Option<Vec<String>>,
     /// MCP servers besides the agent's own.
     pub mcp_servers: McpServers,
+}
+
+/// The mode that a turn needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModePin {
+    /// As the agent calls it.
+    pub id: String,
+    /// Whom the agent has to ask in it; nobody where the configuration names the mode.
+    pub consent: Consent,
 }
 
 /// What a session begins with, as its agent takes it.
@@ -284,7 +295,7 @@ pub struct Traits {
     /// The models that it offers, where it lists them.
     pub models: Option<Vec<String>>,
     /// The modes that it offers.
-    pub modes: Option<Vec<String>>,
+    pub modes: Option<Vec<ModeRow>>,
 }
 
 /// What is known of a tool call when it begins, besides its input.
@@ -310,8 +321,8 @@ pub enum WorkerEvent {
     },
     /// The process works in another mode, by its own doing.
     ModeChanged {
-        /// As the agent calls it.
-        mode: String,
+        /// As far as the agent says something of it.
+        mode: ModeRow,
     },
     /// The agent's own id of the session that a turn is of.
     SessionOfTurn {

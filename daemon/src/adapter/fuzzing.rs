@@ -10,11 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use agentd_core::agent::Capabilities;
+use agentd_core::agent::{Capabilities, Consent};
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::store::Pins;
-use agentd_core::worker::{Exit, Outcome, Prompt, QuestionKind, Reply, WorkerCommand, WorkerEvent};
+use agentd_core::worker::{
+    Exit, ModePin, Outcome, Prompt, QuestionKind, Reply, WorkerCommand, WorkerEvent,
+};
 use agentd_protocol::limits::MAX_TEXT;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -125,7 +127,10 @@ fn prompt(turn: u64, pins: &[u8]) -> Prompt {
         provider: pin(),
         model: pin(),
         thinking: pin(),
-        mode: pin(),
+        mode: pin().map(|id| ModePin {
+            id,
+            consent: Consent::Asked,
+        }),
         ..testing::turn(turn, "hello")
     }
 }
@@ -241,7 +246,7 @@ impl Talk {
                     provider,
                     model,
                     thinking,
-                    mode,
+                    mode: mode.map(|mode| mode.id),
                 }))
             }
             b'y' | b'n' | b'x' => match self.answer(letter) {

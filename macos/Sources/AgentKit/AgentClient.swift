@@ -136,6 +136,41 @@ public actor AgentClient {
     return made
   }
 
+  /// Another model, thinking level or mode for the turns of a session that are sent from now on. What
+  /// isn't named stays, and something has to be.
+  public func setModel(
+    _ model: String? = nil, of provider: String? = nil, thinking: String? = nil,
+    mode: String? = nil, ofSession session: String
+  ) async throws -> Pins {
+    var members: Members = [("session", .string(session))]
+    let named = [
+      ("provider", provider), ("model", model), ("thinking", thinking), ("mode", mode),
+    ]
+    for (name, value) in named {
+      if let value { members.append((name, .string(value))) }
+    }
+    return Pins(try await ask("set_model", members).json)
+  }
+
+  /// Which models and modes an agent has, as it says itself, or that of a session; without either,
+  /// the agent that a send would reach. A process of it is started if none lives.
+  public func models(ofAgent agent: String? = nil, ofSession session: String? = nil) async throws
+    -> ModelList
+  {
+    var members: Members = []
+    if let agent { members.append(("agent", .string(agent))) }
+    if let session { members.append(("session", .string(session))) }
+    var found = ModelList()
+    var page: Members = members
+    while true {
+      // The daemon gives a process less than that to come up and say it.
+      let json = try await ask("models", page, within: 40).json
+      found.add(json)
+      guard let next = json["next"] else { return found }
+      page = members + [("after", next)]
+    }
+  }
+
   /// Which slash commands an agent has, as it says itself, or that of a session; without either, the
   /// agent that a send would reach. A process of it is started if none lives.
   public func commands(ofAgent agent: String? = nil, ofSession session: String? = nil) async throws

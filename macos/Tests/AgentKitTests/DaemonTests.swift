@@ -48,6 +48,33 @@ struct RealDaemon {
     await client.close()
   }
 
+  @Test func modelsAndModesAreListedAndSet() async throws {
+    let daemon = try await Daemon()
+    let client = daemon.client()
+    let listed = try await client.models(ofAgent: "chaos")
+    #expect(listed.agent == "chaos" && listed.models.count == 1 && listed.modes.isEmpty)
+    let mode = #"{"id":"plan","label":"Plan","description":"Read-only"}"#
+    var pages = ModelList()
+    for page in [
+      #"{"agent":"a","models":[{"model":"m"}],"modes":[\#(mode)],"mode":"plan","next":1}"#,
+      #"{"agent":"a","models":[{"model":"n","default":true,"thinking":[]}],"note":"cut"}"#,
+    ] {
+      pages.add(try StrictJSON.object(Array(page.utf8)))
+    }
+    #expect(pages.models.map(\.model) == ["m", "n"] && pages.models[1].isDefault)
+    #expect(pages.modes.map(\.description) == ["Read-only"] && pages.mode == "plan")
+    _ = try await client.send(text: "a", session: "s")
+    let set = try await client.setModel("scripted", of: "echo", ofSession: "s")
+    #expect(set.model == "scripted" && set.provider == "echo" && set.mode == nil)
+    do {
+      _ = try await client.setModel(mode: "plan", ofSession: "s")
+      Issue.record("no error")
+    } catch AgentError.answered(let line) {
+      #expect(line.code == .unsupported)
+    }
+    await client.close()
+  }
+
   @Test func aFailedTurnIsThrownWithItsCodeAndJob() async throws {
     let daemon = try await Daemon()
     do {

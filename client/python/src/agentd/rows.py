@@ -188,12 +188,16 @@ class Mode(Row):
 class ModelList(list[Model]):
     """The models of an agent, in its order."""
 
-    modes: list[Mode] = []
+    modes: list[Mode]
     """Its own ways of working; empty where it has none."""
     mode: str | None = None
     """The one that is in force, where that is known."""
     note: str | None = None
     """What is not as one may think: why there is none, or what was left out."""
+
+    def __init__(self, models: Iterable[Model] = ()) -> None:
+        super().__init__(models)
+        self.modes = []
 
     @classmethod
     def of_pages(cls, pages: Iterable[Mapping[str, Any]]) -> ModelList:

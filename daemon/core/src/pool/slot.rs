@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use agentd_protocol::line::WorkerState;
+use agentd_protocol::models::ModeRow;
 
 use crate::agent::{Agent, Capabilities, Resume, Sessions, SystemText};
 use crate::attached::AttachmentSupport;
@@ -59,7 +60,7 @@ pub(crate) struct Slot {
     /// The models that it offers, where it lists them.
     pub(crate) models: Option<Vec<String>>,
     /// The modes that it offers.
-    pub(crate) modes: Option<Vec<String>>,
+    pub(crate) modes: Option<Vec<ModeRow>>,
     /// Its turns take steers.
     pub(crate) steers: bool,
     pub(crate) compacts: bool,

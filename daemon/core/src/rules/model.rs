@@ -233,15 +233,16 @@ impl State {
     /// A process works in another mode by its agent's own doing, as when its user took its plan: the
     /// session's next turns and processes do, too. One that clients can't choose lasts no longer than
     /// its process.
-    pub(crate) fn mode_changed(&mut self, worker: WorkerId, mode: String) {
+    pub(crate) fn mode_changed(&mut self, worker: WorkerId, mode: ModeRow) {
         let Some(slot) = self.pool.get_mut(&worker) else {
             return self.outbox.dangling(worker);
         };
         let agent = self.settings.agents.get(&slot.agent);
-        let is_told = ModeRow::named(mode.clone()).fitting().is_some();
+        let is_told = mode.clone().fitting().is_some();
         let Some(agent) = agent.filter(|agent| is_told && is_for_clients(agent, &mode)) else {
             return;
         };
+        let mode = mode.id;
         if matches!(agent.describe.modes, Modes::Known(_)) {
             slot.fit.mode = Some(mode.clone());
         }
@@ -295,7 +296,10 @@ impl State {
         };
         pins::check(agent, &pins)?;
         if let Some(mode) = &set.mode {
-            pins::may_choose(agent, mode)?;
+            let offered = holder.and_then(|slot| slot.modes.as_ref());
+            let offered = offered.and_then(|rows| rows.iter().find(|row| row.id == *mode));
+            let named = ModeRow::named(mode.clone());
+            pins::may_choose(agent, offered.unwrap_or(&named))?;
         }
         if let Some(slot) = holder {
             offered(slot, &pins)?;

@@ -302,7 +302,7 @@ impl State {
                 .map(|listing| listing.agent.clone());
             let agent = agent.and_then(|agent| self.settings.agents.get(&agent));
             // Those that would be refused aren't offered.
-            let fit = |row: &ModeRow| agent.is_some_and(|agent| is_for_clients(agent, &row.id));
+            let fit = |row: &ModeRow| agent.is_some_and(|agent| is_for_clients(agent, row));
             let modes = result
                 .iter()
                 .flat_map(|list| &list.modes)

@@ -29,9 +29,10 @@ use crate::worker::Failure;
 /// `unsupported`, with what is offered.
 pub(crate) fn offered(slot: &Slot, pins: &Pins) -> Result<(), Rejected> {
     if let (Some(modes), Some(mode)) = (&slot.modes, &pins.mode)
-        && !modes.contains(mode)
+        && !modes.iter().any(|row| row.id == *mode)
     {
-        return Err(unoffered(slot, "mode", mode, modes));
+        let ids: Vec<String> = modes.iter().map(|row| row.id.clone()).collect();
+        return Err(unoffered(slot, "mode", mode, &ids));
     }
     let (Some(models), Some(model)) = (&slot.models, &pins.model) else {
         return Ok(());

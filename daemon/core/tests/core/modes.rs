@@ -2,6 +2,7 @@
 
 use agentd_core::agent::{Consent, Mode, Modes};
 use agentd_core::worker::{Exit, WorkerEvent};
+use agentd_protocol::models::ModeRow;
 
 use crate::agents::settings;
 use crate::pins::play;
@@ -27,6 +28,7 @@ const fn mode(id: &'static str, consent: Consent) -> Mode {
 fn ran_in(world: &World) -> Option<String> {
     let process = world.processes.values().next().unwrap();
     let last = process.given.last().and_then(|prompt| prompt.mode.clone());
+    let last = last.map(|pin| pin.id);
     process.mode.clone().or(last)
 }
 
@@ -59,7 +61,7 @@ fn mode_is_its_sessions_in_each_process() {
         // The agent takes another one by itself; what clients may not choose isn't kept.
         let process = only(&world);
         for mode in ["default", "all", "bypass-permissions"] {
-            let mode = mode.to_owned();
+            let mode = ModeRow::named(mode);
             world.worker(process, WorkerEvent::ModeChanged { mode });
         }
         let kept = match modes {

@@ -246,9 +246,9 @@ impl Offer {
         self.modes.clone()
     }
 
-    /// Its modes as they are set.
-    pub(super) fn mode_ids(&self) -> Vec<String> {
-        self.modes.iter().map(|row| row.id.clone()).collect()
+    /// What it says of one of them.
+    pub(super) fn mode_row(&self, mode: &str) -> Option<&ModeRow> {
+        self.modes.iter().find(|row| row.id == mode)
     }
 
     /// All models, where all are listed.

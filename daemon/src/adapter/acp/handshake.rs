@@ -86,7 +86,7 @@ impl Acp {
             resumes,
             takes: open.then_some(self.takes),
             models: self.offer.models().filter(|_| open),
-            modes: open.then(|| self.offer.mode_ids()),
+            modes: open.then(|| self.offer.modes()),
             ..Traits::default()
         })
     }

@@ -25,6 +25,7 @@ use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::mcp::{McpServers, McpServing};
+use agentd_core::pins;
 use agentd_core::store::Pins;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
@@ -32,6 +33,7 @@ use agentd_core::worker::{
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{CostStatus, Level, Stop, Usage};
+use agentd_protocol::models::ModeRow;
 use serde_json::{Value, json};
 
 use super::driver::{Begin, Driver, Out, Wire, has_driver};
@@ -123,6 +125,8 @@ struct PendingSetting {
 #[derive(Debug, Default)]
 pub struct Acp {
     driver: Driver<Self>,
+    /// Which of the configuration it is.
+    agent: String,
     cwd: String,
     /// MCP servers besides the agent's own.
     mcp_servers: McpServers,
@@ -177,6 +181,7 @@ impl Acp {
     #[must_use]
     pub fn new(spawn: &Spawn) -> Self {
         Self {
+            agent: spawn.agent.clone(),
             cwd: spawn.cwd.clone(),
             mcp_servers: spawn.mcp_servers.clone(),
             resume: spawn.resume.clone(),
@@ -348,22 +353,32 @@ impl Acp {
         let Some(mode) = &prompt.mode else {
             return Ok(None);
         };
-        let chosen = self.offer.choose_mode(mode);
-        chosen.map_err(|why| self.unoffered("mode", mode, &why))
+        // Only here is known what the agent says of it.
+        if let Some(offered) = self.offer.mode_row(&mode.id) {
+            let allowed = pins::may_run_in(&self.agent, mode, offered);
+            allowed.map_err(|refused| Failure {
+                hint: refused.hint,
+                ..Failure::new(refused.code, refused.error)
+            })?;
+        }
+        let chosen = self.offer.choose_mode(&mode.id);
+        chosen.map_err(|why| self.unoffered("mode", &mode.id, &why))
     }
 
-    /// What the agent says of its choices. A mode that nobody here asked for is told.
-    fn learn(&mut self, told: &Object<'_>, out: &mut Out<'_>) {
+    /// What the agent says of its choices. A mode that nobody here asked for is told, and returned.
+    fn learn(&mut self, told: &Object<'_>, out: &mut Out<'_>) -> Option<String> {
         let before = self.offer.mode();
         self.offer.learn(told);
         let now = self.offer.mode();
         let asked = self.setting.as_ref().map(|asked| &asked.setting);
         let is_ours = asked.is_some_and(|asked| asked.is(What::Mode, now.as_deref()));
-        if let Some(mode) = now.filter(|_| before.is_some() && !is_ours)
-            && before.as_ref() != Some(&mode)
-        {
-            out.push(WorkerEvent::ModeChanged { mode });
-        }
+        before.as_ref()?;
+        let taken = now.filter(|now| before.as_ref() != Some(now) && !is_ours)?;
+        let row = self.offer.mode_row(&taken).cloned();
+        out.push(WorkerEvent::ModeChanged {
+            mode: row.unwrap_or_else(|| ModeRow::named(&*taken)),
+        });
+        Some(taken)
     }
 
     /// A pin that can't be heeded: the turn doesn't run with something else.
@@ -400,7 +415,7 @@ impl Acp {
                 out.note(Some(turn), Level::Warning, "worker", text);
             }
             if let Some(result) = record.object("result") {
-                self.learn(&result, out);
+                let _before_the_prompt = self.learn(&result, out);
             }
             return;
         };

@@ -5,7 +5,16 @@ use serde_json::json;
 use super::replay::{Replay, spawn};
 use super::*;
 use crate::adapter::testing::{models, turn};
-use agentd_core::worker::WorkerCommand;
+use agentd_core::agent::Consent;
+use agentd_core::worker::{ModePin, WorkerCommand};
+
+/// Modes whose ids say nothing of what they are.
+fn numbered() -> Value {
+    json!({"sessionId": "s1", "modes": {"currentModeId": "1", "availableModes": [
+        {"id": "1", "name": "Ask"}, {"id": "2", "name": "YOLO"},
+        {"id": "3", "name": "All", "description": "Auto-approves all tools"},
+        {"id": "4", "name": "Edits", "description": "Auto-approves edit tools"}]}})
+}
 
 /// A session of the older kind of modes, and one whose modes are an option.
 fn both() -> [Value; 2] {
@@ -28,8 +37,15 @@ fn opened(session: &Value) -> Replay {
 }
 
 fn in_mode(number: u64, mode: &str) -> WorkerCommand {
+    wants(number, mode, Consent::Asked)
+}
+
+fn wants(number: u64, mode: &str, consent: Consent) -> WorkerCommand {
     WorkerCommand::Prompt(Box::new(Prompt {
-        mode: Some(mode.to_owned()),
+        mode: Some(ModePin {
+            id: mode.to_owned(),
+            consent,
+        }),
         ..turn(number, "x")
     }))
 }
@@ -37,7 +53,7 @@ fn in_mode(number: u64, mode: &str) -> WorkerCommand {
 fn changed(replay: &Replay) -> Vec<&str> {
     let events = replay.events.iter();
     let modes = events.filter_map(|event| match event {
-        WorkerEvent::ModeChanged { mode } => Some(mode.as_str()),
+        WorkerEvent::ModeChanged { mode } => Some(mode.id.as_str()),
         _ => None,
     });
     modes.collect()
@@ -62,7 +78,8 @@ fn mode_is_listed_and_set_either_way() {
             WorkerEvent::Ready(traits) => traits.modes.clone(),
             _ => None,
         });
-        assert_eq!(offered.unwrap(), ["ask", "plan"]);
+        let ids: Vec<String> = offered.unwrap().into_iter().map(|row| row.id).collect();
+        assert_eq!(ids, ["ask", "plan"]);
         replay.tell(&models(7));
         let Some(WorkerEvent::Models {
             result: Ok(list), ..
@@ -109,6 +126,30 @@ fn mode_is_listed_and_set_either_way() {
 }
 
 #[test]
+fn mode_that_asks_for_nothing_is_not_set() {
+    let mut replay = opened(&numbered());
+    for (number, mode) in [(1, "2"), (2, "3")] {
+        replay.tell(&in_mode(number, mode));
+        assert_eq!(replay.written(), [""; 0], "{mode}");
+        let outcomes = replay.outcomes();
+        let failure = outcomes.last().unwrap().result.as_ref().unwrap_err();
+        assert_eq!(failure.code, Code::Forbidden, "{mode}");
+        let said = format!("in its mode `{mode}` the agent `it` asks for nothing it does");
+        assert_eq!(failure.error, said);
+        let hint = failure.hint.as_deref().unwrap();
+        assert!(hint.contains("[agents.it]"), "{hint}");
+    }
+    replay.tell(&in_mode(3, "4"));
+    replay.answer(&json!({}));
+    replay.answer(&json!({"stopReason": "end_turn"}));
+    // The configuration names it.
+    replay.tell(&wants(4, "2", Consent::Skipped));
+    replay.answer(&json!({}));
+    let settled = ["session/set_mode", "session/prompt"];
+    assert_eq!(replay.written(), [settled, settled].concat());
+}
+
+#[test]
 fn mode_that_the_agent_takes_is_told() {
     let [old, option] = both();
     let mut later = option.clone();
@@ -124,6 +165,15 @@ fn mode_that_the_agent_takes_is_told() {
         assert_eq!(changed(&replay), ["plan"]);
         let stray = |event: &WorkerEvent| matches!(event, WorkerEvent::Stray { .. });
         assert!(!replay.events.iter().any(stray), "{:?}", replay.events);
+        // In a turn those who watch it hear of it, too, whichever way it is told.
+        replay.tell(&crate::adapter::testing::prompt(1, "x"));
+        let text = told.to_string().replace("plan", "ask");
+        replay.hear(&serde_json::from_str::<Value>(&text).unwrap());
+        let heard = replay.events.iter().find_map(|event| match event {
+            WorkerEvent::Other { kind, data, .. } => Some((kind.as_str(), data.as_str())),
+            _ => None,
+        });
+        assert_eq!(heard, Some(("current_mode_update", r#""ask""#)));
     }
 }
 
@@ -143,7 +193,9 @@ fn modes_are_those_that_real_agents_offer() {
         ),
     ] {
         let replay = Replay::of(file).remove(0);
-        assert_eq!(replay.adapter.offer.mode_ids(), ids, "{file}");
+        let offered = replay.adapter.offer.modes();
+        let offered: Vec<&str> = offered.iter().map(|row| &*row.id).collect();
+        assert_eq!(offered, ids, "{file}");
         assert_eq!(replay.adapter.usual_mode.as_deref(), Some(mode), "{file}");
     }
     let none = Replay::new(Acp::new(&spawn(None)));

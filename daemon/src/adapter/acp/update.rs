@@ -5,6 +5,7 @@
 
 use agentd_core::worker::{ContextUse, WorkerEvent};
 use agentd_protocol::line::Usage;
+use serde_json::json;
 
 use super::turn::seen;
 use super::{Acp, content};
@@ -68,8 +69,21 @@ impl Acp {
         }
         match kind.as_str() {
             "usage_update" => return self.spend(&update),
-            "config_option_update" => return self.learn(&update, out),
-            "current_mode_update" => self.learn(&update, out),
+            "config_option_update" => {
+                let taken = self.learn(&update, out);
+                if let (Some(mode), Some(turn)) = (taken, &self.driver.turn) {
+                    // Whoever watches the turn knows one way only.
+                    out.push(WorkerEvent::Other {
+                        turn: turn.state.id,
+                        kind: "current_mode_update".to_owned(),
+                        data: json!(mode).to_string(),
+                    });
+                }
+                return;
+            }
+            "current_mode_update" => {
+                let _told_below = self.learn(&update, out);
+            }
             "session_info_update" => return,
             _ => {}
         }

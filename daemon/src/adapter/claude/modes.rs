@@ -12,7 +12,7 @@ fn mode_is_changed_by_a_word_and_told() {
     let mut replay = Replay::bare();
     let changed = |replay: &Replay| {
         let modes = replay.events.iter().filter_map(|event| match event {
-            WorkerEvent::ModeChanged { mode } => Some(mode.clone()),
+            WorkerEvent::ModeChanged { mode } => Some(mode.id.clone()),
             _ => None,
         });
         modes.collect::<Vec<_>>()

@@ -6,6 +6,7 @@
 use agentd_core::effect::Spawn;
 use agentd_core::store::Pins;
 use agentd_core::worker::WorkerEvent;
+use agentd_protocol::models::ModeRow;
 use serde_json::json;
 
 use super::{Claude, effort};
@@ -105,7 +106,9 @@ impl Claude {
                         data: json!(mode).to_string(),
                     });
                 }
-                out.push(WorkerEvent::ModeChanged { mode });
+                out.push(WorkerEvent::ModeChanged {
+                    mode: ModeRow::named(mode),
+                });
             }
             Some(_) => {}
         }

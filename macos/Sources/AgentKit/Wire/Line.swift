@@ -297,6 +297,81 @@ public struct ErrorLine: Error, Sendable, Equatable {
   }
 }
 
+/// A model of an agent, as a send takes it.
+public struct Model: Sendable, Equatable {
+  public let provider: String?
+  public let model: String
+  /// What people call it.
+  public let label: String?
+  /// Its thinking levels; nil where its agent doesn't say.
+  public let thinking: [String]?
+  /// `text`, `image`, `pdf` and the like.
+  public let input: [String]?
+  public let contextWindow: Int?
+  /// Turns have it that name none.
+  public let isDefault: Bool
+
+  init?(_ json: JSONValue) {
+    guard let model = json["model"]?.string else { return nil }
+    self.model = model
+    provider = json["provider"]?.string
+    label = json["label"]?.string
+    thinking = json["thinking"]?.array?.compactMap(\.string)
+    input = json["input"]?.array?.compactMap(\.string)
+    contextWindow = json["context_window"]?.integer
+    isDefault = json["default"]?.bool ?? false
+  }
+}
+
+/// A mode of an agent, its own way of working; `setModel` takes its id.
+public struct Mode: Sendable, Equatable {
+  public let id: String
+  public let label: String?
+  public let description: String?
+
+  init?(_ json: JSONValue) {
+    guard let id = json["id"]?.string else { return nil }
+    self.id = id
+    label = json["label"]?.string
+    description = json["description"]?.string
+  }
+}
+
+/// The models and modes of an agent, in its order.
+public struct ModelList: Sendable, Equatable {
+  public private(set) var agent = ""
+  public private(set) var models: [Model] = []
+  public private(set) var modes: [Mode] = []
+  /// The one that is in force, where that is known.
+  public private(set) var mode: String?
+  /// Why there is none, or what was left out.
+  public private(set) var note: String?
+
+  /// Takes a page; the modes come with the first.
+  mutating func add(_ json: JSONValue) {
+    agent = json["agent"]?.string ?? agent
+    models += json["models"]?.array?.compactMap(Model.init) ?? []
+    modes += json["modes"]?.array?.compactMap(Mode.init) ?? []
+    mode = json["mode"]?.string ?? mode
+    note = json["note"]?.string ?? note
+  }
+}
+
+/// What the later turns of a session are pinned to.
+public struct Pins: Sendable, Equatable {
+  public let provider: String?
+  public let model: String?
+  public let thinking: String?
+  public let mode: String?
+
+  init(_ json: JSONValue) {
+    provider = json["provider"]?.string
+    model = json["model"]?.string
+    thinking = json["thinking"]?.string
+    mode = json["mode"]?.string
+  }
+}
+
 /// A slash command of an agent: a prompt that begins with `/` and its name runs it.
 public struct SlashCommand: Sendable, Equatable {
   public let name: String

@@ -104,6 +104,9 @@ const SWIFT: &[Type] = &[
     swift(LINE, "struct TurnResult:", JSON, "MessageEndLine"),
     swift(LINE, "struct ErrorLine:", JSON, "ErrorLine"),
     swift(LINE, "struct SlashCommand:", JSON, "CommandRow"),
+    swift(LINE, "struct Model:", JSON, "ModelRow"),
+    swift(LINE, "struct Mode:", JSON, "ModeRow"),
+    swift(LINE, "struct Pins:", JSON, "SetModelLine"),
     swift(LINE, "struct HelloAnswer:", JSON, "HelloLine"),
     swift(STATUS, "struct Status:", JSON, "StatusLine"),
     swift(
