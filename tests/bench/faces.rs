@@ -74,6 +74,19 @@ pub(crate) fn bridge(repetitions: usize) -> Vec<Figure> {
     measured(&protocol, repetitions)
 }
 
+pub(crate) fn pi(repetitions: usize) -> Vec<Figure> {
+    let protocol = Protocol {
+        name: "pi",
+        figures: ["pi-face-ready", "pi-face-rss"],
+        begin: |talk| talk.until(&json!({"type": "get_state"}), "response"),
+        turn: |talk, _| {
+            let prompt = json!({"type": "prompt", "message": "hello"});
+            talk.until(&prompt, "agent_settled");
+        },
+    };
+    measured(&protocol, repetitions)
+}
+
 /// From the start of the process to its first answer, and what it has in memory after a turn.
 fn measured(protocol: &Protocol, repetitions: usize) -> Vec<Figure> {
     let figure = |name, unit, limit, aside: &str| Figure {

@@ -71,6 +71,7 @@ mod nested;
 mod openai;
 mod packaging;
 mod pi;
+mod pi_server;
 mod pi_steering;
 mod protocol;
 mod questions;

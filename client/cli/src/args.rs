@@ -11,6 +11,7 @@ mod config;
 mod control;
 mod http;
 mod look;
+mod pi;
 mod remote;
 mod service;
 mod session;
@@ -37,6 +38,7 @@ pub use http::{HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{
     ColorArg, DoctorArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs, UsageBy,
 };
+pub use pi::PiArgs;
 pub use remote::{
     ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
     VoiceForgetArgs, VoiceForwardArgs,
@@ -466,7 +468,8 @@ Examples:
   agentctl serve http --listen '[::1]:7878'
   agentctl serve mcp
   agentctl serve acp --bootstrap
-  agentctl serve bridge --once")]
+  agentctl serve bridge --once
+  agentctl serve pi --agent claude")]
     Serve(ServeArgs),
     /// Print the token that every HTTP request has to bring
     #[command(after_help = "\

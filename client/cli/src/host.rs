@@ -75,7 +75,10 @@ fn goes_there(command: &Command) -> bool {
         Command::Serve(args) => {
             matches!(
                 args.command,
-                ServeCommand::Mcp(_) | ServeCommand::Acp(_) | ServeCommand::Bridge(_)
+                ServeCommand::Mcp(_)
+                    | ServeCommand::Acp(_)
+                    | ServeCommand::Bridge(_)
+                    | ServeCommand::Pi(_)
             )
         }
         // An agent's list there; the others are this machine's configuration.
@@ -122,6 +125,7 @@ mod tests {
             "serve mcp",
             "serve acp",
             "serve bridge",
+            "serve pi",
         ] {
             assert_eq!(
                 found(&format!("agentctl --host me@mac:2222 {words}")),

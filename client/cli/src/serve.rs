@@ -3,6 +3,8 @@
 //! Owns what each is told of this process: options, directories, the environment. Must not know these
 //! protocols.
 
+pub(super) mod pi;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -73,6 +75,18 @@ fn options(socket: Option<&Path>, no_fallback: bool, name: &str, attended: Atten
     }
 }
 
+/// Where a client works. A directory of this machine is none of another one.
+fn here(socket: Option<&Path>) -> Option<String> {
+    match socket.and_then(Target::of_socket) {
+        None => std::env::current_dir().ok().map(text),
+        Some(_) => None,
+    }
+}
+
+fn text(path: PathBuf) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 /// MCP on standard input and output, until the client leaves.
 pub(super) async fn mcp(args: McpArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let McpArgs {
@@ -131,14 +145,9 @@ pub(super) async fn bridge(args: BridgeArgs, socket: Option<&Path>) -> io::Resul
         output::note("`--max-iterations` is not heeded: agents have their own limits");
     }
     let options = options(socket, args.no_fallback, "agentd-bridge", Attended::No);
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let settings = bridge::Settings {
         agent: args.agent,
-        // A directory of this machine is none of another one.
-        here: match socket.and_then(Target::of_socket) {
-            None => std::env::current_dir().ok().map(text),
-            Some(_) => None,
-        },
+        here: here(socket),
         once: args.once,
         defaults: bridge::Defaults {
             cwd: args.cwd.map(text),

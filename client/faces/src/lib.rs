@@ -13,6 +13,7 @@ pub mod fuzzing;
 pub mod json_rpc;
 pub mod mcp;
 pub mod openai;
+pub mod pi;
 #[cfg(test)]
 #[path = "../../../tests/fuzz/replay.rs"]
 mod replay;

@@ -1,7 +1,7 @@
-//! agentd as an agent of agentd: its face for editors, driven like any agent that speaks their
-//! protocol, with timmy behind it.
+//! agentd as an agent of agentd: its face for editors and that for pi's clients, driven like any agent
+//! that speaks their protocol, with timmy behind it.
 //!
-//! The face runs without a daemon of its own, as it does where an editor starts it and none is there:
+//! The face runs without a daemon of its own, as it does where a client starts it and none is there:
 //! then all of it is the process of one agent. Its socket is named, as the environment of an agent
 //! leads to the daemon that it is an agent of.
 
@@ -12,8 +12,12 @@ use crate::mock_model::MockModel;
 use crate::support::{AGENTCTL, DEADLINE, Place, TIMMY};
 
 fn installed() -> Vec<Driven> {
-    vec![Driven {
-        label: "agentctl serve acp".to_owned(),
+    vec![through("acp")]
+}
+
+fn through(face: &str) -> Driven {
+    Driven {
+        label: format!("agentctl serve {face}"),
         program: PathBuf::from(AGENTCTL),
         configure,
         can: Can {
@@ -35,7 +39,7 @@ fn installed() -> Vec<Driven> {
             refusal_lasts: Some("agent-auth"),
             patience: DEADLINE,
         },
-    }]
+    }
 }
 
 fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
@@ -48,13 +52,27 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
     let config = place.path("inner.toml");
     std::fs::write(&config, inner).unwrap();
     let program = &driven.program;
+    let face = driven.label.rsplit(' ').next().unwrap();
     let (state, socket) = (place.path("inner"), place.path("inner.sock"));
     format!(
-        "[agents.it]\nkind = \"acp\"\n\
-         command = [{program:?}, \"--socket\", {socket:?}, \"serve\", \"acp\"]\n\
+        "[agents.it]\nkind = {face:?}\n\
+         command = [{program:?}, \"--socket\", {socket:?}, \"serve\", {face:?}]\n\
          provider = \"mock\"\nmodel = \"mock-1\"\n\
          env = {{ AGENTD_CONFIG = {config:?}, AGENTD_STATE_DIR = {state:?} }}\n"
     )
 }
 
 suite!();
+
+/// pi's protocol has fewer words: what it can't say isn't asked of it.
+mod by_pi {
+    use crate::agents::Driven;
+
+    fn installed() -> Vec<Driven> {
+        let mut driven = super::through("pi");
+        (driven.can.tool, driven.can.attached) = (Some("bash"), &["pixel.png"]);
+        vec![driven]
+    }
+
+    suite! { says runs_a_tool is_aborted goes_on_after_a_kill }
+}

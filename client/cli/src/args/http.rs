@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 
-use super::{AcpArgs, BridgeArgs};
+use super::{AcpArgs, BridgeArgs, PiArgs};
 
 // `serve`.
 #[derive(Args, Clone, Debug)]
@@ -72,6 +72,21 @@ finished; a signal ends it. What an agent asks is denied, as the protocol has no
 
 Exit codes: 0 ended, 130 and 143 by a signal")]
     Bridge(BridgeArgs),
+    /// Agents for a client of pi's RPC, as `pi --mode rpc` is
+    #[command(after_help = "\
+Examples:
+  agentctl serve pi --agent claude
+  agentctl serve pi --mode rpc --provider anthropic --model claude-sonnet-4-5
+  agentctl serve pi --session main
+
+pi's commands and events on standard input and output, a JSON object a line. Sessions are those of
+`agentctl sessions`; a turn goes on when the client leaves, and is found again with --session. Other
+options of pi's are taken and not heeded.
+
+A link to agentctl that is called `pi` does the same.
+
+Exit codes: 0 ended, 130 and 143 by a signal")]
+    Pi(Box<PiArgs>),
 }
 
 // `serve mcp`.

@@ -212,6 +212,8 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl serve bridge --once --native-stream --assistant-delta --native-assistant-delta --model m --max-iterations 7",
     "agentctl serve bridge --toolsets file,web --disabled-toolsets web --cwd / --verbose --assistant-delta-chunk-size 9",
     "agentctl --host mac serve bridge --agent pi --stream-first-chunk-timeout-ms 0 --stream-idle-timeout-ms 9 --no-fallback",
+    "agentctl serve pi --mode rpc --provider p --model m --thinking low --session /s.jsonl --tools read,grep",
+    "agentctl serve pi --agent a --fork s --append-system-prompt x --no-tools --no-session --offline -e f",
     "agentctl token --new",
     "agentctl send hi --callback https://ci.example/hook",
     "agentctl webhook list --state dead --limit 5 --json",

@@ -1,0 +1,145 @@
+//! `serve pi`, also by a link that is called `pi`.
+//!
+//! Owns what pi's words mean here. Must not know the protocol.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use agentd_client::client::Attended;
+use agentd_client::places::Environment;
+use agentd_client::{key, stdio};
+use agentd_faces::{driver, pi};
+
+use super::{here, options, text};
+use crate::args::PiArgs;
+use crate::exit::Exit;
+use crate::stop_signal::StopSignals;
+
+/// What stands behind the model's name and `:`. Other names have a colon, too.
+const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// The words of a link that is called `pi`, as our own.
+pub(crate) fn words(words: &[OsString]) -> Option<Vec<OsString>> {
+    let (program, rest) = words.split_first()?;
+    if Path::new(program).file_name()? != "pi" {
+        return None;
+    }
+    if let [only] = rest
+        && (only == "--version" || only == "-v")
+    {
+        return Some(vec!["agentctl".into(), "--version".into()]);
+    }
+    let ours = ["agentctl", "serve", "pi"].map(OsString::from);
+    Some(ours.iter().chain(rest).cloned().collect())
+}
+
+/// pi's RPC on standard input and output, until the client leaves.
+pub(crate) async fn pi(args: PiArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    let (provider, model, level) = model(args.provider, args.model);
+    let options = options(socket, args.no_fallback, "agentd-pi", Attended::Yes);
+    let state = Environment::of_process().state_dir();
+    let sessions = state
+        .unwrap_or_else(|| PathBuf::from("/"))
+        .join("pi-sessions");
+    let tools = args.tools.as_deref().map(toolsets);
+    let settings = pi::Settings {
+        agent: args.agent,
+        provider,
+        model,
+        thinking: args.thinking.or(level),
+        toolsets: if args.no_tools {
+            Some(Vec::new())
+        } else {
+            tools
+        },
+        system: args.system_prompt,
+        name: args.name,
+        here: here(socket),
+        begins: match (args.session, args.fork, args.continue_last) {
+            (Some(session), ..) => pi::Begins::Named(session),
+            (None, Some(session), _) => pi::Begins::Copy(session),
+            (None, None, true) => pi::Begins::Latest,
+            (None, None, false) => pi::Begins::New,
+        },
+        sessions: text(sessions),
+        nonce: key::random()?,
+        clock: SystemTime::now,
+    };
+    let mut signals = StopSignals::hear()?;
+    let mut exit = Exit::Done;
+    let stop = async { exit = signals.next().await.into() };
+    let ends = (stdio::input(), stdio::output());
+    driver::run_until(&mut pi::Pi::new(settings), &options, ends, stop).await?;
+    Ok(exit)
+}
+
+/// Provider, model and thinking level, which may stand in one word.
+fn model(
+    provider: Option<String>,
+    named: Option<String>,
+) -> (Option<String>, Option<String>, Option<String>) {
+    let Some(named) = named else {
+        return (provider, None, None);
+    };
+    let (named, level) = match named.rsplit_once(':') {
+        Some((named, level)) if LEVELS.contains(&level) => {
+            (named.to_owned(), Some(level.to_owned()))
+        }
+        _ => (named, None),
+    };
+    match (provider, named.split_once('/')) {
+        (None, Some((provider, model))) => {
+            (Some(provider.to_owned()), Some(model.to_owned()), level)
+        }
+        (provider, _) => (provider, Some(named), level),
+    }
+}
+
+/// What holds these tools of pi's; other names are agentd's own.
+fn toolsets(names: &[String]) -> Vec<String> {
+    let mut sets = Vec::new();
+    for name in names {
+        let set = match name.as_str() {
+            "bash" => "terminal",
+            "read" | "grep" | "find" | "ls" => "file-read",
+            "edit" | "write" => "file",
+            other => other,
+        };
+        if !sets.iter().any(|one| one == set) {
+            sets.push(set.to_owned());
+        }
+    }
+    sets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pi_link_and_its_model_are_understood() {
+        let said = |line: &str| words(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let ours = |line: &str| Some(line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(
+            said("/bin/pi --mode rpc"),
+            ours("agentctl serve pi --mode rpc")
+        );
+        assert_eq!(said("pi --version"), ours("agentctl --version"));
+        assert_eq!(said("/bin/agentctl pi"), None);
+        let tools = ["read", "ls", "web", "bash"].map(str::to_owned);
+        assert_eq!(toolsets(&tools), ["file-read", "web", "terminal"]);
+        for (provider, named, expected) in [
+            (None, "p/m:high", (Some("p"), "m", Some("high"))),
+            (None, "qwen:7b", (None, "qwen:7b", None)),
+            (Some("p"), "x/y", (Some("p"), "x/y", None)),
+        ] {
+            let (p, m, level) = model(provider.map(str::to_owned), Some(named.to_owned()));
+            assert_eq!(
+                (p.as_deref(), m.as_deref().unwrap(), level.as_deref()),
+                expected
+            );
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The daemon's answers to all but a turn.
+//!
+//! Owns whom each is for. Must not know commands that ask nothing.
+
+use agentd_protocol::commands::CommandRow;
+use agentd_protocol::line::Line;
+use serde_json::{Value, json};
+
+use super::commands::{Command, Reply};
+use super::message::{self, Past};
+use super::{Asked, Pi, What};
+use crate::face::Outbox;
+
+impl Pi {
+    /// What was asked has an answer.
+    pub(super) fn answered(
+        &mut self,
+        asked: Asked,
+        result: Result<Line, String>,
+        out: &mut Outbox,
+    ) {
+        match asked.what {
+            What::Turn | What::Left | What::Nobody => {}
+            What::Copy => match result {
+                Ok(_) => self.look_at_past(out),
+                Err(why) => {
+                    out.say(&message::notice(&format!("nothing was copied: {why}")));
+                    self.opened(out);
+                }
+            },
+            What::Steer(text) => self.steered(&text, result.is_ok(), out),
+            What::Latest => {
+                if let Ok(Line::SessionList { sessions, .. }) = result
+                    && let Some(row) = sessions.into_iter().find(|row| row.turns > 0)
+                {
+                    self.session = row.session;
+                    return self.look_at_past(out);
+                }
+                self.opened(out);
+            }
+            What::Past(command, past) => self.have_past(command, past, result, out),
+            What::Enter(command, name) => {
+                let reply = match result {
+                    Ok(_) => {
+                        self.enter(name, true);
+                        Reply::Done(Some(json!({"cancelled": false})))
+                    }
+                    Err(why) => Reply::Failed(why),
+                };
+                self.reply(&command, reply, out);
+            }
+            What::Compact(command) => self.compacted(&command, result, out),
+            What::Titled(command) => {
+                if let Ok(Line::SessionTitle { title, .. }) = &result {
+                    out.say(&json!({"type": "session_info_changed", "name": title}));
+                }
+                if let Some(command) = command {
+                    let reply = result.map_or_else(Reply::Failed, |_| Reply::Done(None));
+                    self.reply(&command, reply, out);
+                }
+            }
+            What::Commands(command) => {
+                let rows = match result {
+                    Ok(Line::Commands { commands, .. }) => commands,
+                    // One that has none, or can't say them.
+                    Ok(_) | Err(_) => Vec::new(),
+                };
+                let commands: Vec<Value> = rows.iter().map(listed).collect();
+                let data = json!({"commands": commands});
+                self.reply(&command, Reply::Done(Some(data)), out);
+            }
+            What::Models(command, mut rows) => {
+                if let Ok(Line::Models { models, next, .. }) = result {
+                    rows.extend(models);
+                    if let Some(after) = next {
+                        let mut wanted = self.whose();
+                        wanted["after"] = json!(after);
+                        return self.ask("models", &wanted, What::Models(command, rows), out);
+                    }
+                }
+                // An agent that can't say them has none to choose from.
+                self.rows = Some(rows);
+                let reply = self.model_command(&command, out);
+                self.reply(&command, reply, out);
+            }
+        }
+    }
+
+    pub(super) fn have_past(
+        &mut self,
+        command: Option<Command>,
+        mut past: Past,
+        result: Result<Line, String>,
+        out: &mut Outbox,
+    ) {
+        let failed = match result {
+            Ok(Line::SessionHistory { turns, next, .. }) => {
+                past.turns.extend(turns);
+                if let Some(after) = next {
+                    let wanted = json!({"session": self.session, "after": after});
+                    return self.ask("session.history", &wanted, What::Past(command, past), out);
+                }
+                None
+            }
+            Ok(_) => Some("the daemon's answer was not understood".to_owned()),
+            Err(why) => Some(why),
+        };
+        match (command, failed) {
+            (Some(command), Some(why)) => self.reply(&command, Reply::Failed(why), out),
+            (Some(command), None) => {
+                let reply = self.past_command(&command, &past);
+                self.reply(&command, reply, out);
+            }
+            (None, failed) => {
+                self.exists = failed.is_none();
+                self.is_titled = self.title.is_none();
+                self.count = past.entries().len();
+                self.opened(out);
+            }
+        }
+    }
+
+    pub(super) fn fail(&mut self, asked: Asked, why: &str, out: &mut Outbox) {
+        match asked.what {
+            What::Turn => self.fail_turn(why, out),
+            _ => self.answered(asked, Err(why.to_owned()), out),
+        }
+    }
+}
+
+/// A command of the agent, as pi lists those of its extensions.
+fn listed(row: &CommandRow) -> Value {
+    json!({"name": row.name, "description": row.description, "source": "extension",
+        "sourceInfo": {"path": "agentd", "source": "agentd", "scope": "temporary",
+            "origin": "top-level"}})
+}

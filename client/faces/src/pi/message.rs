@@ -1,0 +1,280 @@
+//! Messages, models and what is made of a session's past, in pi's shapes.
+//!
+//! Owns these shapes. Must not know how any of it is asked for.
+
+use agentd_protocol::line::{Line, TurnFacts};
+use agentd_protocol::models::ModelRow;
+use agentd_protocol::request::{Earlier, Speaker};
+use agentd_protocol::rows::TurnRow;
+use agentd_protocol::usage::Usage;
+use serde_json::{Value, json};
+
+/// What pi calls a model that it doesn't know, too.
+const UNKNOWN: &str = "unknown";
+
+/// Which model answers, as far as anybody said.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Named {
+    pub(super) provider: Option<String>,
+    pub(super) model: Option<String>,
+}
+
+impl Named {
+    pub(super) fn of(facts: &TurnFacts, or: &Self) -> Self {
+        match &facts.model {
+            None => or.clone(),
+            model => Self {
+                provider: facts.provider.clone(),
+                model: model.clone(),
+            },
+        }
+    }
+
+    fn is(&self, row: &ModelRow) -> bool {
+        self.model.as_ref() == Some(&row.model)
+            && (self.provider.is_none() || self.provider == row.provider)
+    }
+
+    /// Its row among those of the agent; the default one while nobody named any.
+    pub(super) fn among<'a>(&self, rows: &'a [ModelRow]) -> Option<&'a ModelRow> {
+        match self.model {
+            Some(_) => rows.iter().find(|row| self.is(row)),
+            None => rows.iter().find(|row| row.default),
+        }
+    }
+
+    /// As `get_state` has it.
+    pub(super) fn object(&self, rows: &[ModelRow]) -> Value {
+        match (self.among(rows), &self.model) {
+            (Some(row), _) => model(row),
+            (None, Some(name)) => model(&ModelRow {
+                provider: self.provider.clone(),
+                ..ModelRow::named(name)
+            }),
+            (None, None) => model(&ModelRow::named(UNKNOWN)),
+        }
+    }
+}
+
+/// A model. What it costs, and how long an answer may be, nobody says here: pi's clients want numbers.
+pub(super) fn model(row: &ModelRow) -> Value {
+    let reasons = row
+        .thinking
+        .as_ref()
+        .is_some_and(|levels| !levels.is_empty());
+    json!({
+        "id": row.model,
+        "name": row.label.as_ref().unwrap_or(&row.model),
+        "api": "agentd",
+        "provider": row.provider.as_deref().unwrap_or(UNKNOWN),
+        "baseUrl": "",
+        "reasoning": reasons,
+        "input": row.input.clone().unwrap_or_else(|| vec!["text".to_owned()]),
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+        "contextWindow": row.context_window.unwrap_or(0),
+        "maxTokens": 0,
+    })
+}
+
+pub(super) fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+pub(super) fn user(said: &str, ms: u64) -> Value {
+    json!({"role": "user", "content": [text(said)], "timestamp": ms})
+}
+
+pub(super) fn tool_result((id, name): (&str, &str), output: &str, ok: bool, ms: u64) -> Value {
+    json!({"role": "toolResult", "toolCallId": id, "toolName": name, "content": [text(output)],
+        "isError": !ok, "timestamp": ms})
+}
+
+/// Something to know, which is no message.
+pub(super) fn notice(said: &str) -> Value {
+    json!({"type": "extension_ui_request", "id": "note", "method": "notify", "message": said,
+        "notifyType": "warning"})
+}
+
+/// Tokens of a turn are those of its last message: agents say them once.
+pub(super) fn assistant(
+    content: Vec<Value>,
+    named: &Named,
+    facts: &TurnFacts,
+    (stop, error): (&str, Option<&str>),
+    ms: u64,
+) -> Value {
+    let usage = facts.usage.unwrap_or_default();
+    let total = facts.cost.usd.unwrap_or(0.0);
+    let mut message = json!({
+        "role": "assistant",
+        "content": content,
+        "api": "agentd",
+        "provider": named.provider.as_deref().unwrap_or(UNKNOWN),
+        "model": named.model.as_deref().unwrap_or(UNKNOWN),
+        "usage": {
+            "input": fresh_input(&usage),
+            "output": usage.output_tokens,
+            "cacheRead": usage.cache_read_tokens,
+            "cacheWrite": usage.cache_write_tokens,
+            "totalTokens": usage.input_tokens.saturating_add(usage.output_tokens),
+            "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": total},
+        },
+        "stopReason": stop,
+        "timestamp": ms,
+    });
+    if let Some(error) = error {
+        message["errorMessage"] = json!(error);
+    }
+    message
+}
+
+/// pi counts what was cached apart.
+fn fresh_input(usage: &Usage) -> u64 {
+    let cached = usage
+        .cache_read_tokens
+        .saturating_add(usage.cache_write_tokens);
+    usage.input_tokens.saturating_sub(cached)
+}
+
+/// One message of the past, with the name by which it can be gone back to.
+pub(super) struct Entry {
+    pub(super) id: String,
+    pub(super) at: String,
+    pub(super) message: Value,
+}
+
+/// What was said in a session.
+#[derive(Default)]
+pub(super) struct Past {
+    pub(super) turns: Vec<TurnRow>,
+}
+
+fn facts_of(turn: &TurnRow) -> TurnFacts {
+    let last: Option<Line> = turn
+        .last
+        .as_ref()
+        .and_then(|last| serde_json::from_value(last.clone()).ok());
+    match last {
+        Some(Line::MessageEnd(end)) => end.turn,
+        Some(Line::Error(error)) => error.turn.unwrap_or_default(),
+        _ => TurnFacts::default(),
+    }
+}
+
+impl Past {
+    /// All messages. Where calls stood between them isn't kept: the last message stands behind them.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for turn in &self.turns {
+            let facts = facts_of(turn);
+            let named = Named::of(&facts, &Named::default());
+            let ms = agentd_protocol::request::unix_ms(&turn.accepted_at);
+            let ms = ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
+            let mut add = |id: String, message: Value| {
+                let at = turn.accepted_at.clone();
+                entries.push(Entry { id, at, message });
+            };
+            add(turn.job.to_string(), user(&turn.text, ms));
+            let none = TurnFacts::default();
+            for (at, call) in facts.tool_trace.iter().enumerate() {
+                let called = json!({"type": "toolCall", "id": call.tool_call_id, "name": call.name,
+                    "arguments": call.input});
+                let calls = assistant(vec![called], &named, &none, ("toolUse", None), ms);
+                add(format!("{}.c{at}", turn.job), calls);
+                let of = (&*call.tool_call_id, &*call.name);
+                let result = tool_result(of, &call.output, call.ok.unwrap_or(false), ms);
+                add(format!("{}.r{at}", turn.job), result);
+            }
+            let last = turn.messages.len().saturating_sub(1);
+            for (at, said) in turn.messages.iter().enumerate() {
+                let mut content = Vec::new();
+                if !said.thinking.is_empty() {
+                    content.push(json!({"type": "thinking", "thinking": said.thinking}));
+                }
+                content.push(text(&said.text));
+                let of = if at == last { &facts } else { &none };
+                let message = assistant(content, &named, of, ("stop", None), ms);
+                add(format!("{}.{}", turn.job, said.message), message);
+            }
+            if turn.messages.is_empty() && !facts.text.is_empty() {
+                let said = vec![text(&facts.text)];
+                let message = assistant(said, &named, &facts, ("stop", None), ms);
+                add(format!("{}.0", turn.job), message);
+            }
+        }
+        entries
+    }
+
+    /// As pi's session file has them: each behind the one before.
+    pub(super) fn listed(&self) -> Vec<Value> {
+        let mut parent = Value::Null;
+        let listed = self.entries().into_iter().map(|entry| {
+            let before = std::mem::replace(&mut parent, json!(entry.id));
+            json!({"type": "message", "id": entry.id, "parentId": before, "timestamp": entry.at,
+                "message": entry.message})
+        });
+        listed.collect()
+    }
+
+    /// What another session begins with that goes on before this entry; its words.
+    pub(super) fn before(&self, entry: &str) -> Option<(String, Vec<Earlier>)> {
+        let at = self
+            .turns
+            .iter()
+            .position(|turn| turn.job.to_string() == entry)?;
+        let mut earlier = Vec::new();
+        for turn in &self.turns[..at] {
+            let answer = facts_of(turn).text;
+            for (role, text) in [
+                (Speaker::User, turn.text.clone()),
+                (Speaker::Assistant, answer),
+            ] {
+                if !text.trim().is_empty() {
+                    earlier.push(Earlier { role, text });
+                }
+            }
+        }
+        Some((self.turns[at].text.clone(), earlier))
+    }
+
+    /// The sums of all turns.
+    pub(super) fn stats(&self) -> Value {
+        let entries = self.entries();
+        let count = |role: &str| {
+            let of = |entry: &&Entry| entry.message["role"] == role;
+            entries.iter().filter(of).count()
+        };
+        let (mut usage, mut cost, mut calls) = (Usage::default(), 0.0, 0);
+        let mut context = None;
+        for turn in &self.turns {
+            let facts = facts_of(turn);
+            usage.add(facts.usage.unwrap_or_default());
+            cost += facts.cost.usd.unwrap_or(0.0);
+            calls += facts.tool_trace.len();
+            if let (Some(tokens), Some(window)) = (facts.context_tokens, facts.context_window) {
+                context = Some((tokens, window));
+            }
+        }
+        let mut stats = json!({
+            "userMessages": count("user"),
+            "assistantMessages": count("assistant"),
+            "toolCalls": calls,
+            "toolResults": count("toolResult"),
+            "totalMessages": entries.len(),
+            "tokens": {
+                "input": fresh_input(&usage),
+                "output": usage.output_tokens,
+                "cacheRead": usage.cache_read_tokens,
+                "cacheWrite": usage.cache_write_tokens,
+                "total": usage.input_tokens.saturating_add(usage.output_tokens),
+            },
+            "cost": cost,
+        });
+        if let Some((tokens, window)) = context.filter(|(_, window)| *window > 0) {
+            let percent = 100.0 * tokens as f64 / window as f64;
+            stats["contextUsage"] =
+                json!({"tokens": tokens, "contextWindow": window, "percent": percent});
+        }
+        stats
+    }
+}
