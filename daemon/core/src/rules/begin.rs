@@ -178,9 +178,8 @@ impl State {
         let prompt = job.prompt(turn, session, native.as_deref(), given, begins);
         let prompt = prompt.map(|prompt| Prompt { mode, ..prompt });
         self.jobs.unclock(turn);
-        if context == Context::Lost {
-            self.lost_context(turn, process.worker, name);
-        }
+        self.takes_native(process.worker);
+        self.note_context(turn, process.worker, context, name);
         if let Some(notice) = notice.filter(|_| is_first) {
             self.note(turn, &notice);
         }
@@ -253,6 +252,14 @@ impl State {
             Context::Lost
         };
         Some((context, native))
+    }
+
+    /// What a turn knows of its session's earlier ones, where that isn't all.
+    fn note_context(&mut self, turn: TurnId, worker: WorkerId, context: Context, name: String) {
+        match context {
+            Context::Lost => self.lost_context(turn, worker, name),
+            Context::New | Context::Continued => {}
+        }
     }
 
     /// A new turn runs ahead of those that are held, which its sender may not know of.
