@@ -268,16 +268,23 @@ impl State {
         let session = expected!(self.sessions.get(job.session));
         // Of the oldest alone: thousands may wait behind this one.
         let older = session.queue.iter().take_while(|older| **older < turn);
-        let is_held = |older: &Job| matches!(older.phase, Phase::Held);
-        let held = older.filter(|older| self.jobs.get(older).is_some_and(is_held));
-        let held = held.count();
-        if held > 0 && job.attempt <= 1 {
-            let turns = if held == 1 { "turn" } else { "turns" };
+        let is_held = |older: &&Job| matches!(older.phase, Phase::Held);
+        let mut held = older
+            .filter_map(|older| self.jobs.get(older))
+            .filter(is_held);
+        let Some(oldest) = held.next().and_then(|held| held.number) else {
+            return;
+        };
+        if job.attempt <= 1 {
+            let (stay, them) = match held.count() {
+                0 => ("stays".to_owned(), "it"),
+                more => (format!("and {more} more of the session stay"), "them"),
+            };
             let text = format!(
-                "{held} older {turns} of the session stay held behind an interrupted one, and this one runs \
-                 ahead of them"
+                "{oldest} {stay} held behind an interrupted turn, and this one runs ahead of {them}"
             );
-            self.note(turn, &Notice::warning("held", text));
+            // Not `held`: that one says of its own turn.
+            self.note(turn, &Notice::warning("overtakes", text));
         }
     }
 
