@@ -258,7 +258,23 @@ impl State {
     fn note_context(&mut self, turn: TurnId, worker: WorkerId, context: Context, name: String) {
         match context {
             Context::Lost => self.lost_context(turn, worker, name),
-            Context::New | Context::Continued => {}
+            Context::New => self.note_forgetful(turn, worker),
+            Context::Continued => {}
+        }
+    }
+
+    /// Who goes on with an agent without memory is told so, once in a session.
+    fn note_forgetful(&mut self, turn: TurnId, worker: WorkerId) {
+        let job = expected!(self.jobs.get(turn));
+        let session = expected!(self.sessions.get(job.session));
+        let slot = expected!(self.pool.get(worker));
+        let is_second = session.turns == 1 && job.attempt <= 1;
+        if is_second && slot.describe.resume == Resume::Stateless {
+            let text = format!(
+                "the agent `{}` remembers no turns: this one knows nothing of the one before it",
+                slot.agent
+            );
+            self.note(turn, &Notice::info("no-memory", text));
         }
     }
 
