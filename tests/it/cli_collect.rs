@@ -45,8 +45,11 @@ fn collect_that_is_left_names_one_command() {
     assert_eq!(
         said,
         "note: accepted 51 jobs, j1 to j51\nnote: left; 50 jobs, j2 to j51, go on: the same command \
-         with `--key-prefix k` waits for the rest, `agentctl abort JOB` ends one\n"
+         with `--key-prefix k` waits for the rest, `agentctl abort --label 'run=7'` ends all with that \
+         label\n"
     );
+    let listed = daemon.agentctl(&["jobs", "--label", "run=7", "-n", "2"]);
+    assert_eq!(listed.stderr, "51 jobs: 1 done, 50 to go\n");
     let (_, said) = left(&["collect", "--label", "run=7"], "");
     assert!(
         said.contains("on: `agentctl collect --label 'run=7'` waits"),

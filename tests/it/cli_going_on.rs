@@ -117,6 +117,34 @@ fn hints_about_a_closed_session_are_true() {
 }
 
 #[test]
+fn retry_takes_what_failed_of_a_label() {
+    let daemon = Daemon::start();
+    let words = [
+        "dispatch",
+        "-a",
+        "chaos",
+        "--label",
+        "run=9",
+        "--collect",
+        "chaos:say half; exit 9",
+        "chaos:say whole",
+        "chaos:say half; exit 9",
+    ];
+    assert_eq!(daemon.agentctl(&words).code, Some(1));
+    // What was sent again is not meant a second time.
+    for [first, second] in [["j4", "j5"], ["j6", "j7"]] {
+        let sent = daemon.agentctl(&["retry", "--label", "run=9"]);
+        assert_eq!(said(&sent), format!("{first}\n{second}\n"));
+        let ended = daemon.agentctl(&["collect", first, second]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+    }
+    let shown = daemon.agentctl(&["jobs", "j1"]);
+    assert!(said(&shown).contains("retried   as j4\n"), "{shown:?}");
+    let both = daemon.agentctl(&["retry", "j2", "j1"]);
+    assert_eq!(said(&both), "j8\nj9\n");
+}
+
+#[test]
 fn sessions_close_idle_asks_on_a_terminal() {
     let daemon = Daemon::start();
     for session in ["a", "b"] {

@@ -75,6 +75,12 @@ fn held_job_says_how_it_goes_on() {
             said.try_iter().any(|line| line.contains(how)).then_some(())
         });
     }
+    let ahead = ["send", "--agent", "chaos", "-s", "kept", "chaos:say ahead"];
+    let ahead = daemon.agentctl(&ahead);
+    assert!(
+        ahead.stderr.contains("j2 stays held behind") && ahead.stderr.contains(how),
+        "{ahead:?}"
+    );
     let mut waits = begun(&daemon.place, &["attach", "j2"]);
     let resumed = daemon.agentctl(&["sessions", "resume", "kept"]);
     assert_eq!(resumed.code, Some(0), "{resumed:?}");

@@ -190,4 +190,10 @@ fn output_to_a_reader_that_left_is_quiet() {
         assert_eq!((done.code, done.stdout.len()), (Some(0), 3), "{done:?}");
         assert!(!done.stderr.contains("error"), "{done:?}");
     }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = daemon.place.command(AGENTCTL);
+    let left = command.args(["config", "show"]).stdout(writer).output();
+    let left = left.unwrap();
+    assert_eq!((left.status.code(), left.stderr), (Some(0), Vec::new()));
 }

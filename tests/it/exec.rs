@@ -108,6 +108,19 @@ fn exec_failure_has_its_code_and_both_streams() {
 }
 
 #[test]
+fn exec_session_says_once_that_it_forgets() {
+    let daemon = running(&["cat"]);
+    let notes = |_turn: &str| {
+        let lines = daemon.ask(r#"{"type":"send","text":"hi","agent":"run","session":"main"}"#);
+        lines
+            .iter()
+            .filter(|line| line["code"] == "no-memory")
+            .count()
+    };
+    assert_eq!(["first", "second", "third"].map(notes), [0, 1, 0]);
+}
+
+#[test]
 fn a_signal_is_a_failure_too() {
     let last = ask(&script("echo begun; kill -9 $$"), "x");
     assert_eq!(

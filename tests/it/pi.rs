@@ -212,6 +212,29 @@ fn pi_session_goes_on_after_the_daemons_kill() {
 }
 
 #[test]
+fn pi_killed_in_its_first_turn_goes_on() {
+    for program in due() {
+        let pi = Pi::start(&program);
+        let mut client = pi.daemon.connect();
+        client.send(r#"{"type":"send","text":"one [[hang]]","session":"main"}"#);
+        client.until("message_delta");
+        let daemon = pi.daemon.kill().start();
+        let again = json!({"prompt": "two [[recall]]", "session": "main"});
+        let last = daemon.ask(&again.to_string()).pop().unwrap();
+        // The older one writes nothing down before its first answer.
+        let kept = program.ends_with("pi-1.5.2/bin/pi");
+        let earlier = if kept {
+            "earlier: one [[hang]]"
+        } else {
+            "earlier: "
+        };
+        assert_eq!(text(&last), earlier, "{program:?}: {last:#}");
+        let other = daemon.ask(r#"{"prompt":"three"}"#).pop().unwrap();
+        assert_eq!(text(&other), "echo: three", "{program:?}");
+    }
+}
+
+#[test]
 fn pi_aborted_amid_a_stream_stays_usable() {
     for program in due() {
         let pi = Pi::start(&program);

@@ -145,8 +145,10 @@ store. The exit code is that of `send`")]
 Examples:
   agentctl retry j41
   agentctl retry j41 --model large
+  agentctl retry --label run=7
 
-With the options that are stored with it; not its attachments, its callback and its start time")]
+With the options that are stored with it; not its attachments, its callback and its start time. The
+new job has the label `retry-of=JOB`")]
     Retry(RetryJobArgs),
     /// The same as `send`, with the options and the JSON of `openclaw agent`
     #[command(after_help = "\

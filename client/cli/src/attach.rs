@@ -3,11 +3,13 @@
 //! Owns which job is meant, and what of a stored send is sent once more. Must not know how a turn
 //! is run (`turn`).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::JobId;
+use agentd_protocol::limits::{MAX_DISPATCH, MAX_LABELS};
 use agentd_protocol::request::{Send, Wait, unix_ms};
 use agentd_protocol::rows::{JobRow, TurnRow};
 use agentd_protocol::work::{JobPhase, Jobs};
@@ -24,8 +26,12 @@ use super::turn_text::TurnText;
 use super::{ask, last, output, value, whole};
 use agentd_client::client::{Client, START_IT};
 use agentd_client::fallback::Fallback;
+use agentd_client::jobs::JobPages;
 use agentd_client::key;
 use agentd_client::wire::Received;
+
+/// The label of a job that was sent again: the number of the one before it.
+pub(super) const RETRY_OF: &str = "retry-of";
 
 pub(super) async fn attach(args: AttachArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let shown = &args.shown;
@@ -149,24 +155,15 @@ async fn by_number(client: &mut Client, job: JobId) -> Result<JobRow, Exit> {
 }
 
 pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let stored = stored(args.job, socket).await?;
-    let mut send = match again(&stored.turn, &stored.row, stored.session) {
-        Ok(send) => send,
-        Err(why) => {
-            let hint = "`agentctl history` shows what it said: send that with `agentctl send`";
-            output::error(
-                &format!("{} can't be sent again: {why}", args.job),
-                Some(hint),
-            );
-            return Ok(Exit::Refused);
-        }
+    let [job] = args.jobs[..] else {
+        return retry_several(args, socket).await;
     };
+    let stored = stored(job, socket).await?;
+    let mut send = sent_again(&stored, &args)?;
     send.idempotency_key = args.idempotency_key;
-    send.provider = args.provider.or(send.provider);
-    send.model = args.model.or(send.model);
     let send = key::completed(&send)?.into_owned();
     if !args.shown.json && !args.shown.quiet {
-        let (job, session) = (args.job, output::safe(&stored.row.session));
+        let session = output::safe(&stored.row.session);
         output::note(&match stored.session {
             Kept::Open => format!("{job} is sent again, in session {session}"),
             Kept::Closed => {
@@ -182,6 +179,75 @@ pub(super) async fn retry(args: RetryJobArgs, socket: Option<&Path>) -> io::Resu
         wait: None,
     };
     turn.shown(send, &args.shown).await
+}
+
+/// Several, or what failed of a label: handed in, in the order in which they were sent first.
+async fn retry_several(args: RetryJobArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    if args.idempotency_key.is_some() {
+        let hint = Some("name one job with it");
+        output::error("`--idempotency-key` is the key of one job", hint);
+        return Ok(Exit::Usage);
+    }
+    let mut client = ask::daemon(socket).await?;
+    let jobs = match &args.label {
+        Some(label) => failed(&mut client, label).await?,
+        None => args.jobs.clone(),
+    };
+    let mut sends = Vec::new();
+    for job in &jobs {
+        sends.push(sent_again(&found(&mut client, *job).await?, &args)?);
+    }
+    if let (true, Some(label)) = (jobs.is_empty(), &args.label) {
+        let label = output::safe(label);
+        output::out_line(&format!(
+            "nothing with the label `{label}` is to be sent again"
+        ))?;
+    }
+    for part in sends.chunks(MAX_DISPATCH) {
+        match client.dispatch(part).await {
+            Ok(reply) if args.shown.json => output::out_json(&reply.line)?,
+            Ok(reply) => {
+                for row in &reply.value {
+                    output::out_line(&row.job.to_string())?;
+                }
+            }
+            Err(error) => return Ok(ask::tell(&error)),
+        }
+    }
+    client.close().await;
+    Ok(Exit::Done)
+}
+
+/// What didn't end well of a label, oldest first, but for what was sent again since.
+async fn failed(client: &mut Client, label: &str) -> Result<Vec<JobId>, Exit> {
+    let pages = JobPages::new(Jobs {
+        label: Some(label.to_owned()),
+        ..Jobs::default()
+    });
+    let pages = pages.rest(client).await;
+    let rows: Vec<JobRow> = pages.map_err(|error| ask::tell(&error))?.concat();
+    let retried = rows.iter().filter_map(|row| row.labels.get(RETRY_OF));
+    let retried: BTreeSet<&str> = retried.map(String::as_str).collect();
+    let is_meant = |row: &&JobRow| {
+        matches!(row.state, JobPhase::Failed | JobPhase::Interrupted)
+            && !retried.contains(&*row.job.to_string())
+    };
+    let meant = rows.iter().rev().filter(is_meant);
+    Ok(meant.map(|row| row.job).collect())
+}
+
+/// The new send, with what is asked for this time; says why there is none.
+fn sent_again(stored: &StoredJob, args: &RetryJobArgs) -> Result<Send, Exit> {
+    let send = again(&stored.turn, &stored.row, stored.session).map_err(|why| {
+        let hint = "`agentctl history` shows what it said: send that with `agentctl send`";
+        let error = format!("{} can't be sent again: {why}", stored.row.job);
+        outcome::ends(Exit::Refused, &error, Some(hint))
+    })?;
+    Ok(Send {
+        provider: args.provider.clone().or(send.provider),
+        model: args.model.clone().or(send.model),
+        ..send
+    })
 }
 
 struct StoredJob {
@@ -236,8 +302,13 @@ fn again(turn: &TurnRow, row: &JobRow, session: Kept) -> Result<Send, String> {
             ..send
         },
     };
+    let mut labels = send.labels;
+    if labels.len() < MAX_LABELS || labels.contains_key(RETRY_OF) {
+        labels.insert(RETRY_OF.to_owned(), row.job.to_string());
+    }
     Ok(Send {
         session: Some(row.session.clone()),
+        labels,
         // Of the first time.
         idempotency_key: None,
         parent: None,
@@ -276,7 +347,9 @@ mod tests {
             session: Some("s4".to_owned()),
             model: Some("m".to_owned()),
             stream: Some(true),
-            labels: [("a".to_owned(), "b".to_owned())].into(),
+            labels: [("a", "b"), ("retry-of", "j4")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             ..Send::default()
         };
         assert_eq!(send, expected);

@@ -98,7 +98,7 @@ async fn rows(choices: &[String], socket: Option<&Path>) -> Vec<Choice> {
         // It was told; names are enough to choose.
         Err(_) => Vec::new(),
     };
-    known.sort_by_key(|row| row.logged_in == Some(false));
+    known.sort_by_key(|row| !is_ready(row));
     let of = |row: &AgentRow| choices.contains(&row.name);
     let mut rows: Vec<Choice> = known
         .iter()
@@ -123,14 +123,20 @@ async fn agents(mut client: Client) -> Vec<AgentRow> {
     }
 }
 
+fn is_ready(row: &AgentRow) -> bool {
+    row.usable && row.to_do().is_none()
+}
+
 fn facts(row: &AgentRow) -> String {
     let version = row.version.as_deref().map(output::safe_line);
+    let built_in = row.found == "built-in";
     let login = match row.logged_in {
+        _ if built_in => row.to_do().map(str::to_owned),
         Some(true) => Some("logged in".to_owned()),
         Some(false) => Some("not logged in".to_owned()),
         None => None,
     };
-    let built_in = (row.found == "built-in").then(|| "comes with agentd".to_owned());
+    let built_in = built_in.then(|| "comes with agentd".to_owned());
     let known = [built_in, version, login];
     known.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -187,9 +193,8 @@ pub(super) async fn tell_others(outcome: &TurnOutcome, socket: Option<&Path>) {
 
 async fn others(asked: Option<&str>, socket: Option<&Path>) -> Option<Vec<String>> {
     let known = agents(ask::connect(socket).await.ok()?).await;
-    let others = known.into_iter().filter(|row| {
-        row.usable && row.logged_in != Some(false) && asked != Some(row.name.as_str())
-    });
+    let others =
+        (known.into_iter()).filter(|row| is_ready(row) && asked != Some(row.name.as_str()));
     let others: Vec<String> = others.map(|row| row.name).collect();
     (!others.is_empty()).then_some(others)
 }

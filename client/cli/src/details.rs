@@ -8,9 +8,10 @@ use std::io;
 use agentd_protocol::JobId;
 use agentd_protocol::request::Wait;
 use agentd_protocol::rows::{JobRow, SessionPhase, SessionRow};
-use agentd_protocol::work::JobPhase;
+use agentd_protocol::work::{JobPhase, Jobs};
 use serde_json::{Value, json};
 
+use super::attach::RETRY_OF;
 use super::closed::{self, Kept};
 use super::exit::Exit;
 use super::output::{self, safe};
@@ -20,6 +21,7 @@ use super::value::{now_ms, relative, took};
 use super::{ask, render, typed, wording};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
+use agentd_client::jobs::JobPages;
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::wrapped;
 
@@ -38,6 +40,8 @@ struct JobFacts {
     /// Whole, where the daemon tells it.
     prompt: Option<String>,
     last: Option<Value>,
+    /// The newest job that sends it again.
+    retried: Option<JobId>,
     session: Kept,
     /// Where nobody runs anything, and only what is stored was read.
     alone: Option<NoDaemon>,
@@ -102,7 +106,18 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
         Err(error) => return Err(error),
     };
     let session = closed::session_of(client, &row).await?;
+    let again = Jobs {
+        label: Some(format!("{RETRY_OF}={job}")),
+        limit: Some(1),
+        ..Jobs::default()
+    };
+    let mut pages = JobPages::new(again);
+    let again = match row.finished_at {
+        Some(_) => pages.next(client).await?,
+        None => None,
+    };
     Ok(Some(JobFacts {
+        retried: again.and_then(|page| Some(page.value.first()?.job)),
         row,
         prompt,
         last,
@@ -263,6 +278,9 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
     if let Some(parent) = row.parent {
         shown.add("parent", &parent.to_string());
     }
+    if let Some(retried) = facts.retried {
+        shown.add("retried", &format!("as {retried}"));
+    }
     if let Some(usage) = field("usage").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
         let (input, output) = (count("input_tokens"), count("output_tokens"));
@@ -399,6 +417,7 @@ mod tests {
             row: serde_json::from_str(row).unwrap(),
             prompt: Some("1\n  2\n\n4".to_owned()),
             last: Some(serde_json::from_str(last).unwrap()),
+            retried: Some("j9".parse().unwrap()),
             session: Kept::Open,
             alone: None,
             there: String::new(),
@@ -416,6 +435,7 @@ agent     pi (a/b)
 session   main
 accepted  1 min ago, 2026-11-21 18:58:00 UTC
 ended     1 min ago, 2026-11-21 18:59:00 UTC
+retried   as j9
 tokens    5 in, 1 out
 context   30k of 200k tokens (15 %)
 cost      $0.5000
@@ -484,6 +504,7 @@ go on     agentctl retry j4
                 row: serde_json::from_str(row).unwrap(),
                 prompt: None,
                 last: None,
+                retried: None,
                 session: Kept::Open,
                 alone: Some(NoDaemon {
                     host: host.map(str::to_owned),
@@ -503,6 +524,7 @@ go on     agentctl retry j4
         let facts = |ms: u64, session| JobFacts {
             alone: None,
             there: String::new(),
+            retried: None,
             row: serde_json::from_str(row).unwrap(),
             prompt: None,
             last: serde_json::from_str(

@@ -100,11 +100,14 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
     }
     tell_file(&args.prompts);
     if args.collect {
-        let again = format!(
-            "the same command with `--key-prefix {}`",
-            typed::quoted(&prefix)
-        );
-        return results(&mut client, &jobs, None, Wait::All, args.json, &again).await;
+        let going = Going {
+            again: format!(
+                "the same command with `--key-prefix {}`",
+                typed::quoted(&prefix)
+            ),
+            label: (args.how.labels.first()).map(|(key, value)| format!("{key}={value}")),
+        };
+        return results(&mut client, &jobs, None, Wait::All, args.json, &going).await;
     }
     Ok(Exit::Done)
 }
@@ -130,7 +133,11 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
             (labelled(&mut client, label).await?, again)
         }
     };
-    let exit = results(&mut client, &jobs, timeout, wait, args.json, &again).await;
+    let going = Going {
+        again,
+        label: args.label,
+    };
+    let exit = results(&mut client, &jobs, timeout, wait, args.json, &going).await;
     client.close().await;
     exit
 }
@@ -212,15 +219,23 @@ async fn tell_held(client: &mut Client, jobs: &[JobId]) -> Result<(), RequestErr
     Ok(())
 }
 
-/// `again` is what goes on waiting when there are too many jobs to name.
+/// Jobs that go on when nobody waits for them any more.
+struct Going {
+    /// What goes on waiting when there are too many of them to name.
+    again: String,
+    /// The label that they have.
+    label: Option<String>,
+}
+
 async fn results(
     client: &mut Client,
     jobs: &[JobId],
     timeout: Option<Duration>,
     wait: Wait,
     json: bool,
-    again: &str,
+    going: &Going,
 ) -> io::Result<Exit> {
+    let again = &going.again;
     if !json {
         // Should it not be known, the results are asked for all the same.
         let _unknown = tell_held(client, jobs).await;
@@ -246,7 +261,7 @@ async fn results(
     let collected = tokio::select! {
         collected = collecting => collected?,
         signal = stops.next() => {
-            tell_unfinished(&found.pending, again);
+            tell_unfinished(&found.pending, going);
             return Ok(signal.into());
         }
     };
@@ -303,13 +318,20 @@ fn tell_missing(missing: &[JobId], all: usize) {
 }
 
 /// Who stops waiting is told that the jobs don't stop.
-fn tell_unfinished(pending: &[JobId], again: &str) {
+fn tell_unfinished(pending: &[JobId], going: &Going) {
     let go_on = if pending.len() == 1 { "goes" } else { "go" };
-    let (names, again) = (short_names_of(pending), going_on(pending, again));
+    let (names, again) = (short_names_of(pending), going_on(pending, &going.again));
     let there = typed::which_daemon();
     let comma = if pending.len() > FEW { "," } else { "" };
+    let ends = match &going.label {
+        Some(label) => format!(
+            "`agentctl{there} abort --label {}` ends all with that label",
+            typed::quoted(label)
+        ),
+        None => format!("`agentctl{there} abort JOB` ends one"),
+    };
     output::note(&format!(
-        "left; {names}{comma} {go_on} on: {again} waits for the rest, `agentctl{there} abort JOB` ends one"
+        "left; {names}{comma} {go_on} on: {again} waits for the rest, {ends}"
     ));
 }
 

@@ -39,6 +39,16 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
         agent.as_ref().is_none_or(|agent| row.agent == *agent) && (named || !is_of_bench)
     };
     let limit = args.limit.unwrap_or(LIMIT);
+    // A run of many jobs has a label: how far is it?
+    let of_label = Jobs {
+        session: args.session.clone(),
+        agent: args.agent.clone(),
+        label: args.label.clone(),
+        parent: args.parent,
+        since: args.since.map(|since| since.as_secs_f64()),
+        ..Jobs::default()
+    };
+    let counts = of_label.label.is_some() && args.state.is_none();
     let mut pages = JobPages::new(Jobs {
         session: args.session,
         agent: args.agent,
@@ -67,7 +77,39 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
             "these are the newest {LIMIT}: see more with a larger `--limit`"
         ));
     }
+    if counts && !found.is_empty() {
+        match JobPages::new(of_label).rest(client).await {
+            Ok(all) => output::err(&format!("{}\n", how_far(all.iter().flatten()))),
+            Err(error) => return Ok(ask::tell(&error)),
+        }
+    }
     Ok(Exit::Done)
+}
+
+/// How many there are, and how many of them are over.
+fn how_far<'a>(rows: impl Iterator<Item = &'a JobRow>) -> String {
+    let (mut all, mut done, mut failed, mut cancelled) = (0_u64, 0, 0, 0);
+    for row in rows {
+        all += 1;
+        match row.state {
+            JobPhase::Completed => done += 1,
+            JobPhase::Failed | JobPhase::Interrupted => failed += 1,
+            JobPhase::Cancelled => cancelled += 1,
+            JobPhase::Queued | JobPhase::Held | JobPhase::Running => {}
+        }
+    }
+    let to_go = all - done - failed - cancelled;
+    let parts = [
+        (done, "done"),
+        (failed, "failed"),
+        (cancelled, "cancelled"),
+        (to_go, "to go"),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<String> = parts
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    format!("{}: {}", output::counted(all, "job"), parts.join(", "))
 }
 
 /// What isn't over: what runs first, then what waits, the next of it first.

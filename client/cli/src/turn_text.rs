@@ -156,13 +156,18 @@ impl TurnText {
         }
     }
 
-    /// What somebody can do about a turn that is held.
+    /// What somebody can do about a turn that is held: this one, or the one that it overtakes.
     fn about_held(&mut self, line: &Line) {
-        if let Line::Note { code, .. } = line
-            && code == "held"
-            && let Some((job, session)) = &self.accepted
-        {
-            let hint = render::of_held(*job, session);
+        let (Line::Note { code, text, .. }, Some((job, session))) = (line, &self.accepted) else {
+            return;
+        };
+        let held = match code.as_str() {
+            "held" => Some(*job),
+            "overtakes" => text.split(' ').find_map(|word| word.parse().ok()),
+            _ => None,
+        };
+        if let Some(held) = held {
+            let hint = render::of_held(held, session);
             self.note(&hint);
         }
     }

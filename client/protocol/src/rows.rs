@@ -339,3 +339,22 @@ pub struct AgentRow {
     pub why_not: Option<String>,
     pub default: bool,
 }
+
+impl AgentRow {
+    /// What somebody has to do before it answers, where its program is there.
+    #[must_use]
+    pub fn to_do(&self) -> Option<&'static str> {
+        agent_to_do(self.found == "built-in", self.logged_in)
+    }
+}
+
+/// What somebody has to do before an agent whose program is there answers, as far as files and
+/// variables say. The built-in one has no login: it is `logged_in` where a model or a key is known.
+#[must_use]
+pub const fn agent_to_do(built_in: bool, logged_in: Option<bool>) -> Option<&'static str> {
+    match (built_in, logged_in) {
+        (_, Some(true)) | (false, None) => None,
+        (true, _) => Some("needs a model"),
+        (false, Some(false)) => Some("log in"),
+    }
+}

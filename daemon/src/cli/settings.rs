@@ -79,7 +79,7 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
     let file = paths.config.display();
     let (done, said) = match command {
         ConfigCommand::Show { json } => {
-            return print(&in_force(paths)?, json).map_err(with(FAILED));
+            return answer(&shown(&in_force(paths)?, json));
         }
         ConfigCommand::Get { key } => return get(&key, &in_force(paths)?),
         ConfigCommand::Check { json: false } => return in_force(paths).map(|_| ()),
@@ -244,20 +244,18 @@ fn plain(value: &str) -> String {
     }
 }
 
-fn print(config: &Config, json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn shown(config: &Config, json: bool) -> String {
     let shown = config.show();
     if json {
         let rows: Vec<_> = shown
             .iter()
             .map(|row| json!({"key": row.key, "value": row.json(), "source": row.source}))
             .collect();
-        return writeln!(out, "{}", config::seen_json(&rows.into()));
+        return config::seen_json(&rows.into());
     }
-    for row in shown {
-        writeln!(out, "{} = {}  # {}", row.key, row.value, row.source)?;
-    }
-    Ok(())
+    let line = |row: config::Shown| format!("{} = {}  # {}", row.key, row.value, row.source);
+    let lines: Vec<String> = shown.into_iter().map(line).collect();
+    lines.join("\n")
 }
 
 fn init(file: &Path) -> Result<(), CliFailure> {

@@ -10,13 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use agentd_base::trusted::typed;
+use agentd_core::agent::{Agent, Found};
 use agentd_protocol::doctor::Finding;
+use agentd_protocol::rows::agent_to_do;
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::{self, Config, Endpoints, HostEnv, Warning};
+use crate::platform::files::Files;
 use crate::platform::paths::{self, Paths};
 use crate::server::alias::{Action, Alias};
 use crate::server::plain_send::PlainSend;
+use crate::server::runtime;
 use crate::store;
 use agentd_base::remote;
 
@@ -276,23 +280,11 @@ fn warnings(patient: &Patient, config: &Config) -> Vec<Finding> {
 
 /// Every agent, as a look at directories shows it: nothing is run.
 fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
-    let agents = config::agents(config, &patient.look);
-    let mut findings = Vec::new();
-    let names: Vec<&str> = agents
-        .iter()
-        .filter(|(agent, _)| agent.usable.is_ok())
-        .map(|(agent, _)| agent.name.as_str())
-        .collect();
-    let default = match PlainSend::of(config, &patient.paths.state).answerer() {
-        Some(default) => format!("; without a name `{default}` is asked"),
-        None => String::new(),
-    };
-    findings.push(if names.is_empty() {
-        let remedy = "install one, or put `timmy` beside `agentd`";
-        Finding::problem("agents", "no agent can be used", remedy)
-    } else {
-        Finding::ok("agents", format!("usable: {}{default}", names.join(", ")))
-    });
+    // As the daemon sees them, with who is logged in.
+    let agents = runtime::look(config, &patient.paths.state)(&Files::default()).agents;
+    let there = agents.iter().map(|(agent, _)| agent);
+    let there: Vec<&Agent> = there.filter(|agent| agent.usable.is_ok()).collect();
+    let mut findings = vec![ready(&there, patient, config)];
     for (agent, _) in &agents {
         let Err(why) = &agent.usable else { continue };
         // What was only looked for may be missing.
@@ -315,7 +307,8 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
             let mut seen = seen.iter().map(|(agent, _)| agent);
             seen.any(|agent| agent.name == *name && agent.usable.is_ok())
         };
-        for name in names.into_iter().filter(|name| !usable(name)) {
+        let names = there.iter().map(|agent| agent.name.as_str());
+        for name in names.filter(|name| !usable(name)) {
             let found = format!("`{name}` is on your PATH, but not on that of the service");
             let remedy = format!(
                 "name its program in config.toml: `agentctl agents add {name} -- \"$(command -v {name})\"`"
@@ -324,6 +317,41 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Of the agents that are there, those that would answer, and what the others need first.
+fn ready(there: &[&Agent], patient: &Patient, config: &Config) -> Finding {
+    let to_do = |agent: &Agent| agent_to_do(agent.found == Found::BuiltIn, agent.logged_in);
+    let waits = |agent: &&Agent| Some(format!("{} ({})", agent.name, to_do(agent)?));
+    let waiting: Vec<String> = there.iter().filter_map(waits).collect();
+    let ready = there.iter().filter(|agent| to_do(agent).is_none());
+    let ready: Vec<&str> = ready.map(|agent| agent.name.as_str()).collect();
+    let answerer = PlainSend::of(config, &patient.paths.state);
+    let default = match answerer.answerer() {
+        Some(default) => format!("; without a name `{default}` is asked"),
+        None => String::new(),
+    };
+    let waiting = waiting.join(", ");
+    if there.is_empty() {
+        let remedy = "install one, or put `timmy` beside `agentd`";
+        return Finding::problem("agents", "no agent can be used", remedy);
+    }
+    if ready.is_empty() {
+        let remedy = "`agentctl send --agent NAME hello` says how";
+        return Finding::warning(
+            "agents",
+            format!("none is ready: {waiting}{default}"),
+            remedy,
+        );
+    }
+    let waiting = match waiting.is_empty() {
+        true => waiting,
+        false => format!("; not yet: {waiting}"),
+    };
+    Finding::ok(
+        "agents",
+        format!("usable: {}{waiting}{default}", ready.join(", ")),
+    )
 }
 
 /// Which keys agents would get, by their names.

@@ -34,8 +34,8 @@ Examples:
 
 The kinds: jsonl, exec, pi, acp, claude, codex. Kind and command are known of the agents that
 `agentctl agents` looks for. {prompt}, {model}, {session} and {cwd} are filled in for the kind exec
-only. A program that is not there is added all the same, and a note says so. Secrets don't belong there: put them into the file `env` beside
-config.toml, mode 0600, and name them with --pass-env.")]
+only. A program that is not there is added all the same, and a note says so. Secrets don't belong
+there: put them into the file `env` beside config.toml, mode 0600, and name them with --pass-env.")]
     Add(AddAgentArgs),
     /// Take an agent out of config.toml
     #[command(after_help = "\

@@ -119,6 +119,8 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl send more --notify=1m",
     "agentctl attach main --notify=5",
     "agentctl retry j41 --model large",
+    "agentctl retry j41 j42",
+    "agentctl retry --label run=7",
     "agentctl watch --raw",
     "agentctl abort j41",
     "agentctl restart pi --now",

@@ -92,9 +92,12 @@ impl AttachArgs {
 // `retry`.
 #[derive(Args, Clone, Debug)]
 pub struct RetryJobArgs {
-    /// Which
-    #[arg(value_name = "JOB")]
-    pub job: JobId,
+    /// Which; several are sent again together, and not waited for
+    #[arg(required_unless_present = "label", value_name = "JOB")]
+    pub jobs: Vec<JobId>,
+    /// All with this label that failed or were interrupted, and were not sent again yet
+    #[arg(long, value_name = "KEY[=VALUE]", conflicts_with_all = ["jobs", "idempotency_key"])]
+    pub label: Option<String>,
     /// Pin the model's provider, instead of the one it had
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,

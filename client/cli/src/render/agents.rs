@@ -87,9 +87,9 @@ fn agent(row: &AgentRow, default: &str) -> Vec<Cell> {
         format!(" ({})", note.trim().replace('\n', " "))
     });
     // A send would end with that.
-    let usable = match (row.usable, row.logged_in) {
-        (true, Some(false)) => Cell::toned(format!("log in{note}"), Tone::Waits),
-        (true, _) => Cell::toned(format!("yes{note}"), Tone::Good),
+    let usable = match (row.usable, row.to_do()) {
+        (true, Some(to_do)) => Cell::toned(format!("{to_do}{note}"), Tone::Waits),
+        (true, None) => Cell::toned(format!("yes{note}"), Tone::Good),
         (false, _) => Cell::toned(format!("no{note}"), Tone::Bad),
     };
     let login = match row.logged_in {
@@ -149,5 +149,8 @@ not installed: hermes (`--all` shows why)
             shown.contains("pi (would be asked)  log in (odd)"),
             "{shown}"
         );
+        (rows[0].logged_in, rows[0].found) = (None, "built-in".to_owned());
+        let shown = agents(&rows, Shown::Installed, DefaultBy::Look, &Style::PLAIN);
+        assert!(shown.contains("needs a model (odd)"), "{shown}");
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Slot {
     pub(crate) resumes: bool,
     /// The session that its spawn reopens.
     pub(crate) resuming: Option<SessionId>,
+    /// The agent's own id of the session that its next turn begins, said before it was anybody's.
+    pub(crate) native: Option<String>,
     pub(crate) idle_since: Duration,
     /// It takes no new turns and goes when the last one ended.
     pub(crate) retiring: bool,
@@ -362,6 +364,7 @@ impl Slot {
             takes: agent.describe.attachments,
             resumes: matches!(agent.describe.resume, Resume::Native | Resume::Stateless),
             resuming: None,
+            native: None,
             idle_since: Duration::ZERO,
             retiring: false,
             restart_when_idle: false,

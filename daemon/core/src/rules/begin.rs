@@ -178,9 +178,8 @@ impl State {
         let prompt = job.prompt(turn, session, native.as_deref(), given, begins);
         let prompt = prompt.map(|prompt| Prompt { mode, ..prompt });
         self.jobs.unclock(turn);
-        if context == Context::Lost {
-            self.lost_context(turn, process.worker, name);
-        }
+        self.takes_native(process.worker);
+        self.note_context(turn, process.worker, context, name);
         if let Some(notice) = notice.filter(|_| is_first) {
             self.note(turn, &notice);
         }
@@ -255,22 +254,53 @@ impl State {
         Some((context, native))
     }
 
+    /// What a turn knows of its session's earlier ones, where that isn't all.
+    fn note_context(&mut self, turn: TurnId, worker: WorkerId, context: Context, name: String) {
+        match context {
+            Context::Lost => self.lost_context(turn, worker, name),
+            Context::New => self.note_forgetful(turn, worker),
+            Context::Continued => {}
+        }
+    }
+
+    /// Who goes on with an agent without memory is told so, once in a session.
+    fn note_forgetful(&mut self, turn: TurnId, worker: WorkerId) {
+        let job = expected!(self.jobs.get(turn));
+        let session = expected!(self.sessions.get(job.session));
+        let slot = expected!(self.pool.get(worker));
+        let is_second = session.turns == 1 && job.attempt <= 1;
+        if is_second && slot.describe.resume == Resume::Stateless {
+            let text = format!(
+                "the agent `{}` remembers no turns: this one knows nothing of the one before it",
+                slot.agent
+            );
+            self.note(turn, &Notice::info("no-memory", text));
+        }
+    }
+
     /// A new turn runs ahead of those that are held, which its sender may not know of.
     fn note_overtaken(&mut self, turn: TurnId) {
         let job = expected!(self.jobs.get(turn));
         let session = expected!(self.sessions.get(job.session));
         // Of the oldest alone: thousands may wait behind this one.
         let older = session.queue.iter().take_while(|older| **older < turn);
-        let is_held = |older: &Job| matches!(older.phase, Phase::Held);
-        let held = older.filter(|older| self.jobs.get(older).is_some_and(is_held));
-        let held = held.count();
-        if held > 0 && job.attempt <= 1 {
-            let turns = if held == 1 { "turn" } else { "turns" };
+        let is_held = |older: &&Job| matches!(older.phase, Phase::Held);
+        let mut held = older
+            .filter_map(|older| self.jobs.get(older))
+            .filter(is_held);
+        let Some(oldest) = held.next().and_then(|held| held.number) else {
+            return;
+        };
+        if job.attempt <= 1 {
+            let (stay, them) = match held.count() {
+                0 => ("stays".to_owned(), "it"),
+                more => (format!("and {more} more of the session stay"), "them"),
+            };
             let text = format!(
-                "{held} older {turns} of the session stay held behind an interrupted one, and this one runs \
-                 ahead of them"
+                "{oldest} {stay} held behind an interrupted turn, and this one runs ahead of {them}"
             );
-            self.note(turn, &Notice::warning("held", text));
+            // Not `held`: that one says of its own turn.
+            self.note(turn, &Notice::warning("overtakes", text));
         }
     }
 

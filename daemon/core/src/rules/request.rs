@@ -228,7 +228,8 @@ impl State {
                 }
                 .to_owned(),
                 version: looked.version.or_else(|| agent.version.clone()),
-                logged_in: looked.logged_in,
+                // A look at files doesn't know which models the built-in one was given.
+                logged_in: looked.logged_in.or(agent.logged_in.filter(|is| *is)),
                 note: looked.note,
                 one_shot: looked.one_shot,
                 usable: agent.usable.is_ok() && looked.why_not.is_none(),

@@ -27,6 +27,10 @@ impl State {
         if agent.is_none_or(|agent| agent.warm == Warm::Always(0)) {
             return;
         }
+        if agent.is_some_and(|agent| agent.logged_in == Some(false)) {
+            // Somebody may have logged in since it was looked at.
+            self.look_for_agents();
+        }
         self.pool.served(worker);
         self.was_used(worker);
         if is_spare {

@@ -23,6 +23,8 @@ impl State {
     pub(crate) fn spares_wanted(&self, agent: &Agent) -> usize {
         match agent.warm {
             Warm::Always(some) => some as usize,
+            // Nobody is served sooner by one that nobody is logged in to.
+            Warm::WhenUsed if agent.logged_in == Some(false) => 0,
             Warm::WhenUsed => usize::from(self.is_in_use(agent)),
         }
     }

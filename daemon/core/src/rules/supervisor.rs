@@ -54,6 +54,7 @@ impl State {
         slot.phase = SlotPhase::Starting { pid: None };
         slot.spawned_at = now;
         slot.resuming = resuming;
+        slot.native = None;
         slot.retiring = false;
         slot.restart_when_idle = false;
         slot.makes_way = false;

@@ -131,15 +131,31 @@ impl State {
     }
 
     fn session_named(&mut self, worker: WorkerId, native: &str) {
-        let slot = expected!(self.pool.get(worker));
+        let slot = expected!(self.pool.get_mut(worker));
         let mut sessions = slot.sessions.iter().copied();
-        // Of a process of many it isn't known which one is meant: those name it with their turns.
-        let (Some(session), None) = (sessions.next(), sessions.next()) else {
+        let session = match (sessions.next(), sessions.next()) {
+            // Of a process of many it isn't known which one is meant: those name it with their turns.
+            (Some(_), Some(_)) => return,
+            (session, _) => session,
+        };
+        let known = session.and_then(|session| self.sessions.get(&session));
+        let Some(session) = session.filter(|_| known.is_some_and(|known| !known.coming)) else {
+            // Whoever waits for one that comes may get another: the session is that of the first turn.
+            slot.native = Some(native.to_owned());
             return;
         };
         // It rides on the turn's next commit, which is its first numbered event at the latest.
         if let Some(write) = self.renamed(session, Some(native)) {
             self.outbox.write_lazily(write);
+        }
+    }
+
+    /// A process has named its session before anybody's turn began there: now it is whose it is. Not
+    /// only with the turn's end, as an agent may write it down from the first prompt on.
+    pub(crate) fn takes_native(&mut self, worker: WorkerId) {
+        let slot = expected!(self.pool.get_mut(worker));
+        if let Some(native) = slot.native.take() {
+            self.session_named(worker, &native);
         }
     }
 

@@ -47,6 +47,28 @@ fn native_session_is_resumed_after_being_idle() {
 }
 
 #[test]
+fn session_gets_the_id_where_its_turn_begins() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"x","session":"main","agent":"one"}"#;
+    world.request(conn, 1, send);
+    let process = only(&world);
+    world.get_ready(process);
+    world.end_turn(process);
+    world.exit(process, Exit::Signal(9));
+    // Named before it is ready, and so before it is the session's.
+    world.request(conn, 2, send);
+    let (process, spawns) = (only(&world), world.spawns);
+    let native = "/s.jsonl".to_owned();
+    world.worker(process, WorkerEvent::SessionNamed { native });
+    world.get_ready(process);
+    assert_eq!(world.processes[&process].turns.len(), 1, "it began here");
+    assert_eq!(world.spawns, spawns, "no other one was started");
+    let stored = || world.sessions["main"].native.as_deref();
+    assert_eq!(stored(), Some("/s.jsonl"), "before its turn ended");
+}
+
+#[test]
 fn idle_process_that_is_memory_is_kept() {
     let (mut world, _, process) = running();
     world.end_turn(process);

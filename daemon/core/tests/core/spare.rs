@@ -123,6 +123,19 @@ fn spare_is_never_there_where_forbidden() {
 }
 
 #[test]
+fn spare_is_not_kept_for_the_logged_out() {
+    let mut settings = settings();
+    let agent = settings.agents.get_mut("one").unwrap();
+    (agent.warm, agent.logged_in) = (Warm::WhenUsed, Some(false));
+    let mut world = World::new(settings);
+    world.machine = machine(6 * GIB);
+    let conn = world.connect();
+    turn(&mut world, conn, 1, "a");
+    world.pass(100 * SECOND);
+    assert_eq!(world.spawns, 1);
+}
+
+#[test]
 fn spare_is_not_started_without_room() {
     let battery = Machine {
         power: Power::Battery,
