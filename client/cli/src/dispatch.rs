@@ -100,13 +100,7 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
     }
     tell_file(&args.prompts);
     if args.collect {
-        let going = Going {
-            again: format!(
-                "the same command with `--key-prefix {}`",
-                typed::quoted(&prefix)
-            ),
-            label: (args.how.labels.first()).map(|(key, value)| format!("{key}={value}")),
-        };
+        let going = Going::of(&args, &prefix);
         return results(&mut client, &jobs, None, Wait::All, args.json, &going).await;
     }
     Ok(Exit::Done)
@@ -225,6 +219,17 @@ struct Going {
     again: String,
     /// The label that they have.
     label: Option<String>,
+}
+
+impl Going {
+    fn of(args: &DispatchArgs, prefix: &str) -> Self {
+        let prefix = typed::quoted(prefix);
+        let label = args.how.labels.first();
+        Self {
+            again: format!("the same command with `--key-prefix {prefix}`"),
+            label: label.map(|(key, value)| format!("{key}={value}")),
+        }
+    }
 }
 
 async fn results(

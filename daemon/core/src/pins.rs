@@ -9,7 +9,15 @@ use agentd_protocol::models::ModeRow;
 
 use crate::agent::{Agent, Consent, Levels, Mode, Modes, Providers};
 use crate::store::Pins;
-use crate::worker::ModePin;
+
+/// The mode that a turn needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModePin {
+    /// As the agent calls it.
+    pub id: String,
+    /// Whom the agent has to ask in it; nobody where the configuration names the mode.
+    pub consent: Consent,
+}
 
 /// Can this agent heed these pins, as far as is known before it runs?
 ///

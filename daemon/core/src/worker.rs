@@ -14,10 +14,10 @@ use agentd_protocol::request::Earlier;
 use agentd_protocol::work::{Private, Scope, Silence};
 use agentd_protocol::{Code, JobId};
 
-use crate::agent::Consent;
 use crate::attached::{AttachmentSupport, Attachments};
 use crate::ids::TurnId;
 use crate::mcp::McpServers;
+pub use crate::pins::ModePin;
 pub use crate::said::{CommandList, ContextUse, ModelList};
 use crate::store::Pins;
 
@@ -59,15 +59,6 @@ pub struct Prompt {
     pub toolsets: Option<Vec<String>>,
     /// MCP servers besides the agent's own.
     pub mcp_servers: McpServers,
-}
-
-/// The mode that a turn needs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ModePin {
-    /// As the agent calls it.
-    pub id: String,
-    /// Whom the agent has to ask in it; nobody where the configuration names the mode.
-    pub consent: Consent,
 }
 
 /// What a session begins with, as its agent takes it.
