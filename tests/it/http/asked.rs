@@ -300,7 +300,12 @@ fn model_of_a_session_is_set() {
         (unknown.status, unknown.code().as_str()),
         (404, "unknown-session")
     );
-    assert_eq!(http.post(path, &json!({"thinking": "low"})).status, 422);
+    let kept = http.post(path, &json!({"thinking": "high"})).json();
+    assert_eq!(
+        (&kept["model"], &kept["thinking"]),
+        (&json!("large"), &json!("high"))
+    );
+    assert_eq!(http.post(path, &json!({})).status, 422);
 }
 
 #[test]
