@@ -58,6 +58,7 @@ fn session_gets_the_id_where_its_turn_begins() {
     world.exit(process, Exit::Signal(9));
     // Named before it is ready, and so before it is the session's.
     world.request(conn, 2, send);
+    world.pass(Duration::from_secs(2));
     let (process, spawns) = (only(&world), world.spawns);
     let native = "/s.jsonl".to_owned();
     world.worker(process, WorkerEvent::SessionNamed { native });

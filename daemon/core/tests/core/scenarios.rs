@@ -386,7 +386,7 @@ fn held_turns_are_overtaken_by_new_ones() {
     world.get_ready(process);
     world.end_turn(process);
     let told = world.told_to(conn);
-    assert!(told.contains(&"3:note held".to_owned()), "{told:?}");
+    assert!(told.contains(&"3:note overtakes".to_owned()), "{told:?}");
     assert!(told.iter().any(|line| line.starts_with("3:message_end")));
     world.pass(Duration::from_secs(101));
     assert_eq!(world.told_to(conn).last().unwrap(), "2:error expired");
