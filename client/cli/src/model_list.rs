@@ -280,10 +280,7 @@ fn shown(rows: &[&ModelRow], style: &Style) -> String {
         columns.extend(there.then_some(column));
     }
     let cells = |row: &&ModelRow| {
-        let name = match &row.provider {
-            Some(provider) => format!("{provider}/{}", row.model),
-            None => row.model.clone(),
-        };
+        let name = row.full_name();
         let default = if row.default { "default" } else { "" };
         let mut cells: Vec<Cell> = vec![safe(&name).as_ref().into(), default.into()];
         let words = |words: &Option<Vec<String>>| words.as_deref().unwrap_or_default().join(" ");

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::models::{ModelRow, Models};
+use agentd_protocol::models::{ModelRow, Models, full_name};
 use agentd_protocol::nearest::nearest;
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::rows::{FoundRow, SessionPhase, SessionRow};
@@ -413,7 +413,7 @@ async fn listed_by_agent(client: &mut Client, set: &SetModel, model: &str) -> Re
     let what = "asking the agent for its models";
     let told = busy.during(what, client.models(asked)).await;
     drop(busy);
-    let wanted = name_of(set.provider.as_deref(), model);
+    let wanted = full_name(set.provider.as_deref(), model);
     let listed = match told {
         Ok(told) if !told.models.is_empty() => told,
         Err(RequestError::Refused(why)) if why.code == Code::UnknownSession => return Ok(()),
@@ -427,9 +427,7 @@ async fn listed_by_agent(client: &mut Client, set: &SetModel, model: &str) -> Re
         // Nothing is changed then either, and that says why.
         Err(_) => return Ok(()),
     };
-    let names: Vec<String> = (listed.models.iter())
-        .map(|row| name_of(row.provider.as_deref(), &row.model))
-        .collect();
+    let names: Vec<String> = listed.models.iter().map(ModelRow::full_name).collect();
     let is_meant = |row: &ModelRow| {
         let of_provider =
             set.provider.is_none() || row.provider.is_none() || row.provider == set.provider;
@@ -453,13 +451,6 @@ async fn listed_by_agent(client: &mut Client, set: &SetModel, model: &str) -> Re
         None => list,
     };
     Err(outcome::ends(Exit::Usage, &error, Some(&hint)))
-}
-
-fn name_of(provider: Option<&str>, model: &str) -> String {
-    provider.map_or_else(
-        || model.to_owned(),
-        |provider| format!("{provider}/{model}"),
-    )
 }
 
 /// `provider/model` at the first slash, unless the provider is given.

@@ -54,11 +54,26 @@ pub struct ModelRow {
     pub default: bool,
 }
 
+/// A model as people write it: `PROVIDER/MODEL`, or its name alone.
+#[must_use]
+pub fn full_name(provider: Option<&str>, model: &str) -> String {
+    match provider {
+        Some(provider) => format!("{provider}/{model}"),
+        None => model.to_owned(),
+    }
+}
+
 impl ModelRow {
     /// Longest name of a model or a provider in bytes, as of a send's.
     pub const LONGEST_NAME: usize = 256;
     /// Levels or kinds of input that are listed: those of any agent are fewer.
     pub const MOST_WORDS: usize = 32;
+
+    /// With its provider, where it has one.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        full_name(self.provider.as_deref(), &self.model)
+    }
 
     /// A model of which nothing else is known.
     #[must_use]

@@ -3,7 +3,7 @@
 //! Owns the four options, what older clients have in their place, and which values there are. Must
 //! not know how a choice is made to count.
 
-use agentd_protocol::models::{ModeRow, ModelRow};
+use agentd_protocol::models::{ModeRow, ModelRow, full_name};
 
 use super::failure::invalid;
 use super::wire::{Choice, ConfigOption, Mode, Model, Models, Modes, Opened};
@@ -52,23 +52,11 @@ pub(super) enum Chosen {
     Setting(Setting),
 }
 
-/// A model's name as a value.
-fn value(row: &ModelRow) -> String {
-    named(row.provider.as_deref(), &row.model)
-}
-
-fn named(provider: Option<&str>, model: &str) -> String {
-    match provider {
-        Some(provider) => format!("{provider}/{model}"),
-        None => model.to_owned(),
-    }
-}
-
 impl Offer {
     /// What the agent says it has; the default is what the session's next turn takes.
     pub(super) fn learn(&mut self, models: Vec<ModelRow>) {
         let default = models.iter().find(|row| row.default);
-        self.model = default.map(value);
+        self.model = default.map(ModelRow::full_name);
         self.models = models;
     }
 
@@ -115,14 +103,14 @@ impl Offer {
     ) {
         self.mode = mode.or(self.mode.take());
         if let Some(model) = model {
-            self.model = Some(named(provider, model));
+            self.model = Some(full_name(provider, model));
         }
         self.thinking = thinking;
     }
 
     fn row(&self) -> Option<&ModelRow> {
         let model = self.model.as_ref()?;
-        self.models.iter().find(|row| value(row) == *model)
+        self.models.iter().find(|row| row.full_name() == *model)
     }
 
     /// The levels of the model in force.
@@ -164,8 +152,8 @@ impl Offer {
         }
         if let Some(model) = &self.model {
             let models = self.models.iter().map(|row| Choice {
-                value: value(row),
-                name: row.label.clone().unwrap_or_else(|| value(row)),
+                value: row.full_name(),
+                name: row.label.clone().unwrap_or_else(|| row.full_name()),
             });
             all.push(option(
                 MODEL,
@@ -221,8 +209,8 @@ impl Offer {
         let models = self.model.as_ref().map(|current| Models {
             available_models: (self.models.iter())
                 .map(|row| Model {
-                    model_id: value(row),
-                    name: row.label.clone().unwrap_or_else(|| value(row)),
+                    model_id: row.full_name(),
+                    name: row.label.clone().unwrap_or_else(|| row.full_name()),
                 })
                 .collect(),
             current_model_id: current.clone(),
@@ -278,15 +266,15 @@ impl Offer {
         if self.model.as_deref() == Some(wanted) {
             return Ok(Chosen::Same);
         }
-        let whole = self.models.iter().find(|row| value(row) == wanted);
+        let whole = self.models.iter().find(|row| row.full_name() == wanted);
         // Who types it may leave the provider out.
         let mut bare = self.models.iter().filter(|row| row.model == wanted);
         let bare = bare.next().filter(|_| bare.next().is_none());
         let Some(row) = whole.or(bare) else {
-            let values = self.models.iter().map(value).collect();
+            let values = self.models.iter().map(ModelRow::full_name).collect();
             return Err(unoffered("model", wanted, values));
         };
-        if Some(value(row)) == self.model {
+        if Some(row.full_name()) == self.model {
             return Ok(Chosen::Same);
         }
         Ok(Chosen::Setting(Setting {
