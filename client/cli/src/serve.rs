@@ -14,6 +14,7 @@ use agentd_client::fallback::Fallback;
 use agentd_client::oneshot::{self, Asks};
 use agentd_client::ssh::Target;
 use agentd_client::{key, stdio};
+use agentd_faces::face::Face;
 use agentd_faces::mcp::{Mcp, Settings};
 use agentd_faces::{acp, bridge, driver};
 use agentd_serve::{OnLeave, ServeError};
@@ -167,11 +168,16 @@ pub(super) async fn bridge(args: BridgeArgs, socket: Option<&Path>) -> io::Resul
         nonce: key::random()?,
         clock: SystemTime::now,
     };
+    until_signalled(bridge::Bridge::new(settings), &options).await
+}
+
+/// A face over standard input and output, until its client leaves or a signal ends it.
+async fn until_signalled(mut face: impl Face, options: &Options) -> io::Result<Exit> {
     let mut signals = StopSignals::hear()?;
     let mut exit = Exit::Done;
     let stop = async { exit = signals.next().await.into() };
     let ends = (stdio::input(), stdio::output());
-    driver::run_until(&mut bridge::Bridge::new(settings), &options, ends, stop).await?;
+    driver::run_until(&mut face, options, ends, stop).await?;
     Ok(exit)
 }
 

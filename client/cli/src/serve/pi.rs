@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use agentd_client::client::Attended;
+use agentd_client::key;
 use agentd_client::places::Environment;
-use agentd_client::{key, stdio};
-use agentd_faces::{driver, pi};
+use agentd_faces::pi;
 
-use super::{here, options, text};
+use super::{here, options, text, until_signalled};
 use crate::args::PiArgs;
 use crate::exit::Exit;
-use crate::stop_signal::StopSignals;
 
 /// What stands behind the model's name and `:`. Other names have a colon, too.
 const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
@@ -67,12 +66,7 @@ pub(crate) async fn pi(args: PiArgs, socket: Option<&Path>) -> io::Result<Exit> 
         nonce: key::random()?,
         clock: SystemTime::now,
     };
-    let mut signals = StopSignals::hear()?;
-    let mut exit = Exit::Done;
-    let stop = async { exit = signals.next().await.into() };
-    let ends = (stdio::input(), stdio::output());
-    driver::run_until(&mut pi::Pi::new(settings), &options, ends, stop).await?;
-    Ok(exit)
+    until_signalled(pi::Pi::new(settings), &options).await
 }
 
 /// Provider, model and thinking level, which may stand in one word.
