@@ -39,25 +39,18 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
         agent.as_ref().is_none_or(|agent| row.agent == *agent) && (named || !is_of_bench)
     };
     let limit = args.limit.unwrap_or(LIMIT);
-    // A run of many jobs has a label: how far is it?
-    let of_label = Jobs {
-        session: args.session.clone(),
-        agent: args.agent.clone(),
-        label: args.label.clone(),
-        parent: args.parent,
-        since: args.since.map(|since| since.as_secs_f64()),
-        ..Jobs::default()
-    };
-    let counts = of_label.label.is_some() && args.state.is_none();
-    let mut pages = JobPages::new(Jobs {
+    let asked = Jobs {
         session: args.session,
         agent: args.agent,
         state: args.state.map(Into::into),
         label: args.label,
         parent: args.parent,
         since: args.since.map(|since| since.as_secs_f64()),
+        ..Jobs::default()
+    };
+    let mut pages = JobPages::new(Jobs {
         limit: Some(limit),
-        before: None,
+        ..asked.clone()
     });
     if args.json {
         return ask::print_pages(client, pages).await;
@@ -77,8 +70,9 @@ async fn list(client: &mut Client, args: JobsArgs) -> io::Result<Exit> {
             "these are the newest {LIMIT}: see more with a larger `--limit`"
         ));
     }
-    if counts && !found.is_empty() {
-        match JobPages::new(of_label).rest(client).await {
+    // A run of many jobs has a label: how far is it?
+    if asked.label.is_some() && asked.state.is_none() && !found.is_empty() {
+        match JobPages::new(asked).rest(client).await {
             Ok(all) => output::err(&format!("{}\n", how_far(all.iter().flatten()))),
             Err(error) => return Ok(ask::tell(&error)),
         }

@@ -121,8 +121,7 @@ impl OwnTurn<'_> {
         view: impl Fn(&Send) -> V,
     ) -> io::Result<Exit> {
         first_use::daemon(self.socket, self.notes).await?;
-        let taken_within = |wait: Duration| wait.max(turn::TAKEN_WITHIN);
-        let until = self.wait.map(|wait| Instant::now() + taken_within(wait));
+        let until = self.wait.map(|wait| turn::taken_by(Instant::now(), wait));
         let asks = asker.is_some();
         let outcome = loop {
             let connected =

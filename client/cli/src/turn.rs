@@ -168,7 +168,7 @@ async fn shown(
         begun: begun.checked_sub(since).unwrap_or(begun),
         wait,
         until: wait.map(|wait| match asked {
-            Asked::Send(_) => begun + wait.max(TAKEN_WITHIN),
+            Asked::Send(_) => taken_by(begun, wait),
             Asked::Job(_) => begun + wait,
         }),
         ticks: ticks(begun),
@@ -207,7 +207,12 @@ enum FirstLine {
 
 /// Whoever waits for a turn for less than this waits so long for a daemon that takes it: that is as
 /// long as one may be silent.
-pub(super) const TAKEN_WITHIN: Duration = Duration::from_secs(2);
+const TAKEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Until when it waits for a daemon that takes its turn.
+pub(super) fn taken_by(begun: Instant, wait: Duration) -> Instant {
+    begun + wait.max(TAKEN_WITHIN)
+}
 
 /// Comes when nobody waits any longer.
 async fn over(until: Option<Instant>) {
