@@ -11,7 +11,7 @@ use agentd_core::worker::{
 };
 use agentd_protocol::Code;
 use agentd_protocol::line::{Level, Stop};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::object::{beginning, put_line};
 use super::steer_queue::SteerQueue;
@@ -55,6 +55,15 @@ impl<'a> Out<'a> {
             level,
             code,
             text,
+        });
+    }
+
+    /// Tells whoever watches the turn of the mode that its agent has taken.
+    pub(super) fn mode_taken(&mut self, turn: TurnId, mode: &str) {
+        self.push(WorkerEvent::Other {
+            turn,
+            kind: "current_mode_update".to_owned(),
+            data: json!(mode).to_string(),
         });
     }
 

@@ -5,7 +5,6 @@
 
 use agentd_core::worker::{ContextUse, WorkerEvent};
 use agentd_protocol::line::Usage;
-use serde_json::json;
 
 use super::turn::seen;
 use super::{Acp, content};
@@ -73,11 +72,7 @@ impl Acp {
                 let taken = self.learn(&update, out);
                 if let (Some(mode), Some(turn)) = (taken, &self.driver.turn) {
                     // Whoever watches the turn knows one way only.
-                    out.push(WorkerEvent::Other {
-                        turn: turn.state.id,
-                        kind: "current_mode_update".to_owned(),
-                        data: json!(mode).to_string(),
-                    });
+                    out.mode_taken(turn.state.id, &mode);
                 }
                 return;
             }

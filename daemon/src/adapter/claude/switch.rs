@@ -100,11 +100,7 @@ impl Claude {
             Some(before) if before != mode && self.switch.open.is_empty() => {
                 self.switch.has.mode = Some(mode.clone());
                 if let Some(turn) = &self.driver.turn {
-                    out.push(WorkerEvent::Other {
-                        turn: turn.state.id,
-                        kind: "current_mode_update".to_owned(),
-                        data: json!(mode).to_string(),
-                    });
+                    out.mode_taken(turn.state.id, &mode);
                 }
                 out.push(WorkerEvent::ModeChanged {
                     mode: ModeRow::named(mode),
