@@ -72,8 +72,13 @@ pub enum Life {
 /// Is it an instance that was this process?
 #[must_use]
 pub fn was(id: &str, pid: u32) -> bool {
-    let found = id.split_once('-').and_then(|(found, _)| found.parse().ok());
-    found == Some(pid)
+    process_of(id).is_some_and(|(found, _)| found == pid)
+}
+
+/// The process that its name says it was, and when that started.
+fn process_of(id: &str) -> Option<(u32, u64)> {
+    let mut parts = id.split('-');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// This process as an instance. Its file goes with it.
@@ -166,14 +171,9 @@ pub fn liveness(state_dir: &Path, id: &str) -> Life {
 /// as a backup that was restored, and its processes aren't ours to end.
 #[must_use]
 pub fn lives_elsewhere(state_dir: &Path, id: &str) -> bool {
-    let mut parts = id.split('-').map(str::parse::<u64>);
-    let (Some(Ok(pid)), Some(Ok(started))) = (parts.next(), parts.next()) else {
-        return false;
-    };
-    let Ok(pid) = u32::try_from(pid) else {
-        return false;
-    };
-    process::start_time(pid) == Some(started) && has_elsewhere(state_dir, pid, id)
+    process_of(id).is_some_and(|(pid, started)| {
+        process::start_time(pid) == Some(started) && has_elsewhere(state_dir, pid, id)
+    })
 }
 
 /// Has the process the instance's file open in another directory? One that was taken away here is ours.
