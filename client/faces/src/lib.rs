@@ -17,3 +17,5 @@ pub mod pi;
 #[cfg(test)]
 #[path = "../../../tests/fuzz/replay.rs"]
 mod replay;
+#[cfg(test)]
+mod scripted;

@@ -5,13 +5,13 @@ mod opening;
 mod prompts;
 mod schema;
 
-use agentd_client::wire::Received;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::Acp;
 use crate::face::{Ask, Face, Outbox};
+use crate::scripted;
 
 /// The face, with what it said and asked that nobody looked at yet.
 struct Scene {
@@ -101,15 +101,11 @@ impl Scene {
     /// Takes the oldest request of a type that nobody answered.
     #[track_caller]
     fn asked(&mut self, kind: &str) -> Ask {
-        let at = self.asked.iter().position(|ask| ask.kind == kind);
-        let at = at.unwrap_or_else(|| panic!("no {kind}: {:?}", self.asked));
-        self.asked.remove(at)
+        scripted::asked(&mut self.asked, kind)
     }
 
-    fn line(&mut self, to: &Ask, mut line: Value) {
-        line["id"] = json!(to.ticket.0);
-        let received = Received::parse(line.to_string().as_bytes());
-        assert!(received.line.is_some(), "not a line: {line}");
+    fn line(&mut self, to: &Ask, line: Value) {
+        let received = scripted::answer(to, line);
         self.face
             .daemon_line(Some(to.ticket), received, self.now, &mut self.out);
         self.take();

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use agentd_client::wire::Received;
 use serde_json::{Value, json};
 
 use super::{Bridge, Defaults, Settings};
 use crate::face::{Ask, Face as _, Outbox};
+use crate::scripted;
 
 /// The bridge, with what it said and asked that nobody looked at yet.
 struct Scene {
@@ -80,15 +80,11 @@ impl Scene {
     /// The oldest request of a type.
     #[track_caller]
     fn asked(&mut self, kind: &str) -> Ask {
-        let at = self.asked.iter().position(|ask| ask.kind == kind);
-        let at = at.unwrap_or_else(|| panic!("no {kind}: {:?}", self.asked));
-        self.asked.remove(at)
+        scripted::asked(&mut self.asked, kind)
     }
 
-    fn daemon(&mut self, to: &Ask, mut line: Value) {
-        line["id"] = json!(to.ticket.0);
-        let received = Received::parse(line.to_string().as_bytes());
-        assert!(received.line.is_some(), "not a line: {line}");
+    fn daemon(&mut self, to: &Ask, line: Value) {
+        let received = scripted::answer(to, line);
         self.face
             .daemon_line(Some(to.ticket), received, self.now, &mut self.out);
         self.take();
@@ -150,22 +146,8 @@ impl Scene {
     }
 }
 
-fn facts(mut with: Value) -> Value {
-    for field in [
-        "context",
-        "agent",
-        "provider",
-        "model",
-        "thinking",
-        "usage",
-        "api_calls",
-    ] {
-        if with.get(field).is_none() {
-            with[field] = Value::Null;
-        }
-    }
-    with["session"] = json!("s");
-    with
+fn facts(with: Value) -> Value {
+    scripted::facts("s", with)
 }
 
 /// Its type, what is said, and how it ended.

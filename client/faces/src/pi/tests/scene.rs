@@ -4,11 +4,11 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use agentd_client::wire::Received;
 use serde_json::{Value, json};
 
 use super::super::{Begins, Pi, Settings};
 use crate::face::{Ask, Face as _, Outbox};
+use crate::scripted;
 
 /// The face, with what it said and asked that nobody looked at yet.
 pub(super) struct Scene {
@@ -80,15 +80,11 @@ impl Scene {
 
     #[track_caller]
     pub(super) fn asked(&mut self, kind: &str) -> Ask {
-        let at = self.asked.iter().position(|ask| ask.kind == kind);
-        let at = at.unwrap_or_else(|| panic!("no {kind}: {:?}", self.asked));
-        self.asked.remove(at)
+        scripted::asked(&mut self.asked, kind)
     }
 
-    pub(super) fn daemon(&mut self, to: &Ask, mut line: Value) {
-        line["id"] = json!(to.ticket.0);
-        let received = Received::parse(line.to_string().as_bytes());
-        assert!(received.line.is_some(), "not a line: {line}");
+    pub(super) fn daemon(&mut self, to: &Ask, line: Value) {
+        let received = scripted::answer(to, line);
         self.face
             .daemon_line(Some(to.ticket), received, self.now, &mut self.out);
         self.take();
@@ -154,22 +150,8 @@ impl Scene {
     }
 }
 
-pub(super) fn facts(mut with: Value) -> Value {
-    for field in [
-        "context",
-        "agent",
-        "provider",
-        "model",
-        "thinking",
-        "usage",
-        "api_calls",
-    ] {
-        if with.get(field).is_none() {
-            with[field] = Value::Null;
-        }
-    }
-    with["session"] = json!(SESSION);
-    with
+pub(super) fn facts(with: Value) -> Value {
+    scripted::facts(SESSION, with)
 }
 
 fn short(said: &Value) -> String {
