@@ -46,8 +46,8 @@ use reading::Reading;
 pub const COMMANDS: usize = 8192;
 /// What a connection takes, about.
 const OF_A_CONNECTION: usize = 8 * 1024;
-/// A bare connection is closed when all is said and nothing came for this long: `nc -U` never
-/// says that it is done, and a script's next line follows sooner.
+/// A bare connection is closed when all is said and nothing came or went for this long: `nc -U` never
+/// says that it is done, and the next line of a script follows an answer sooner.
 const QUIET: Duration = Duration::from_millis(100);
 /// A connection that never sends a line is closed after this time.
 const FIRST_LINE_WITHIN: Duration = Duration::from_secs(300);
@@ -522,11 +522,11 @@ impl Peer {
         if !settled || self.ledger.subscribed() {
             return None;
         }
-        Some(if input.ended() {
-            Instant::now()
-        } else {
-            input.last_byte() + QUIET
-        })
+        if input.ended() {
+            return Some(Instant::now());
+        }
+        let last = self.output.wrote_at().max(Some(input.last_byte()));
+        last.map(|at| at + QUIET)
     }
 
     /// Was there something after all?

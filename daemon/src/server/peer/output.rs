@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
 
 use crate::platform::memory;
 
@@ -24,6 +25,8 @@ pub(super) struct Output {
     /// Where everything before a mark ends.
     marks: VecDeque<u64>,
     unflushed: bool,
+    /// When something was taken last.
+    wrote_at: Option<Instant>,
     broken: bool,
 }
 
@@ -64,6 +67,10 @@ impl Output {
         self.left() > 0 || self.unflushed
     }
 
+    pub(super) const fn wrote_at(&self) -> Option<Instant> {
+        self.wrote_at
+    }
+
     /// The other side takes nothing any more.
     pub(super) const fn broken(&self) -> bool {
         self.broken
@@ -88,6 +95,7 @@ impl Output {
             Ok(0) => self.unflushed = false,
             Ok(taken) => {
                 self.at += taken;
+                self.wrote_at = Some(Instant::now());
                 self.written += taken as u64;
                 self.unflushed = true;
                 if self.left() == 0 {

@@ -227,9 +227,16 @@ async fn bare_connection_waits_for_answers_without_a_limit() {
         assert!(timeout(hour, client.read_u8()).await.is_err());
         commands.try_send(pong(id.clone(), Progress::More)).unwrap();
         commands.try_send(pong(id, Progress::Answered)).unwrap();
-        let mut text = String::new();
+        let (mut text, answered) = (String::new(), Instant::now());
         client.read_to_string(&mut text).await.unwrap();
         assert_eq!(text.lines().count(), 2);
+        let stays = match half_close {
+            true => 0..10,
+            // A script that has read the answer says its next line.
+            false => 100..110,
+        };
+        let stayed = answered.elapsed().as_millis();
+        assert!(stays.contains(&stayed), "{half_close}: {stayed}");
     }
 }
 
