@@ -39,8 +39,7 @@ pub(crate) fn burst_with(
     says: impl Fn(usize, usize) -> String + Sync,
 ) -> (f64, Vec<f64>) {
     burst_of(|session| {
-        let mut client = Client::connect(socket);
-        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let mut client = Client::kept(socket);
         let says = &says;
         move |number| {
             let answer = client.ask(&says(session, number));
@@ -81,8 +80,7 @@ pub(crate) fn burst_of<A: FnMut(usize)>(connect: impl Fn(usize) -> A + Sync) -> 
 
 /// Makes the sessions, and keeps turns from starting.
 pub(crate) fn drain(place: &Place) {
-    let mut client = Client::connect(&place.socket());
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let mut client = Client::kept(&place.socket());
     for session in 0..CLIENTS {
         client.ask(&format!(
             r#"{{"type":"session.new","session":"burst{session}","agent":"timmy"}}"#
@@ -92,8 +90,7 @@ pub(crate) fn drain(place: &Place) {
 }
 
 pub(crate) fn empty(place: &Place) {
-    let mut client = Client::connect(&place.socket());
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let mut client = Client::kept(&place.socket());
     for session in 0..CLIENTS {
         let answer = client.ask(&format!(
             r#"{{"type":"abort","session":"burst{session}","queued":true}}"#
@@ -294,8 +291,7 @@ fn deltas(reader: bool) -> (f64, f64) {
     place.add_agent("flood", "--flood");
     let daemon = place.daemon();
     let mut sleeper = reader.then(|| {
-        let mut client = Client::connect(&place.socket());
-        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let mut client = Client::kept(&place.socket());
         client.ask(r#"{"type":"subscribe","id":"s"}"#);
         client
     });

@@ -80,7 +80,7 @@ pub(crate) fn memory(repetitions: usize) -> Vec<Figure> {
                 figure.control.push(memory_of(control.pid(), key) / 1024.0);
                 figure.ours.push(memory_of(daemon.pid(), key) / 1024.0);
             }
-            use_it(&mut Client::connect(&place.socket()));
+            use_it(&mut Client::kept(&place.socket()));
         }
     }
     figures.map(|(_, figure)| figure).into()

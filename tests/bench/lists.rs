@@ -36,7 +36,7 @@ pub(crate) fn all(repetitions: usize) -> Vec<Figure> {
     stored(&place, jobs);
     let _daemon = place.daemon();
     settle(&place.path("state/agentd.db"));
-    let mut client = hello(&place.socket());
+    let mut client = Client::kept(&place.socket());
     let mut found = Found::default();
     for _ in 0..repetitions {
         found
@@ -172,12 +172,6 @@ pub(crate) fn stored(place: &Place, jobs: u64) {
     fill(&place.path("state/agentd.db"), jobs);
 }
 
-pub(crate) fn hello(socket: &Path) -> Client {
-    let mut client = Client::connect(socket);
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
-    client
-}
-
 pub(crate) fn ask(client: &mut Client, line: &str) -> f64 {
     let begun = Instant::now();
     let answer = client.ask(line);
@@ -206,7 +200,7 @@ fn turns(socket: &Path, clients: usize, lists: &[&str]) -> Vec<f64> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| ask_until(socket, clients, lists, &over));
-        let mut client = hello(socket);
+        let mut client = Client::kept(socket);
         let timed = |number| {
             let begun = Instant::now();
             client.send(&format!(
@@ -229,7 +223,7 @@ fn ask_until(socket: &Path, clients: usize, lists: &[&str], over: &AtomicBool) {
     std::thread::scope(|scope| {
         for number in 0..clients {
             scope.spawn(move || {
-                let mut client = hello(socket);
+                let mut client = Client::kept(socket);
                 for list in lists.iter().cycle().skip(number) {
                     if over.load(Ordering::Relaxed) {
                         break;

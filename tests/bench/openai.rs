@@ -40,8 +40,7 @@ pub(crate) fn first(repetitions: usize) -> Vec<Figure> {
     let _daemon = place.daemon();
     let http = Http::start(&place);
     for _ in 0..repetitions {
-        let mut client = Client::connect(&place.socket());
-        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let mut client = Client::kept(&place.socket());
         control.push(first_of(|number| {
             client.send(&format!(
                 r#"{{"type":"send","id":{number},"text":"hello"}}"#
@@ -117,8 +116,7 @@ pub(crate) fn streams(repetitions: usize) -> Vec<Figure> {
     let (mut control, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
         control.push(worst(|| {
-            let mut client = Client::connect(&place.socket());
-            client.ask(r#"{"type":"hello","client":"bench"}"#);
+            let mut client = Client::kept(&place.socket());
             move |said: &mut dyn FnMut()| {
                 client.send(r#"{"type":"send","id":1,"agent":"paced","text":"go"}"#);
                 loop {

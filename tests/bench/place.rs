@@ -180,6 +180,13 @@ impl Client {
         Self::over(UnixStream::connect(socket).unwrap())
     }
 
+    /// To a daemon, which keeps the connection however long there is nothing to say.
+    pub(crate) fn kept(socket: &Path) -> Self {
+        let mut client = Self::connect(socket);
+        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        client
+    }
+
     fn over(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());

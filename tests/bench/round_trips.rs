@@ -53,8 +53,7 @@ pub(crate) fn ping(repetitions: usize) -> Vec<Figure> {
     let (mut control, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..repetitions {
         for (socket, times) in [(&bare, &mut control), (&place.socket(), &mut ours)] {
-            let mut client = Client::connect(socket);
-            client.ask(r#"{"type":"hello","client":"bench"}"#);
+            let mut client = Client::kept(socket);
             let p50 = p50(PINGS, |number| {
                 client.ask(&format!(r#"{{"type":"ping","id":{number}}}"#));
             });
@@ -83,8 +82,7 @@ pub(crate) fn send(repetitions: usize) -> Vec<Figure> {
     let (mut control, mut ours, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..repetitions {
         control.push(by_pipe(&place));
-        let mut client = Client::connect(&place.socket());
-        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let mut client = Client::kept(&place.socket());
         ours.push(p50(TURNS, |number| {
             client.send(&format!(
                 r#"{{"id":{number},"prompt":"hello","session":"bench"}}"#

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::durable::p99;
-use crate::lists::{self, ask, hello};
+use crate::lists::{self, ask};
 use crate::place::{Client, Place, ms};
 use crate::report::{Figure, Limit};
 
@@ -122,7 +122,7 @@ fn asked(socket: &Path, beside: impl FnOnce(&AtomicBool) + Send) -> f64 {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let work = scope.spawn(|| beside(&over));
-        let mut client = hello(socket);
+        let mut client = Client::kept(socket);
         let times = (0..ASKED).map(|_| {
             std::thread::sleep(EVERY);
             ask(&mut client, STATUS)
@@ -136,7 +136,7 @@ fn asked(socket: &Path, beside: impl FnOnce(&AtomicBool) + Send) -> f64 {
 
 /// The longest `status` of those that are asked while that is so, and how many they were.
 fn longest(socket: &Path, goes_on: impl Fn(usize) -> bool) -> (f64, usize) {
-    let mut client = hello(socket);
+    let mut client = Client::kept(socket);
     let (mut longest, mut asked) = (0.0, 0);
     while goes_on(asked) {
         std::thread::sleep(EVERY);
@@ -149,7 +149,7 @@ fn longest(socket: &Path, goes_on: impl Fn(usize) -> bool) -> (f64, usize) {
 fn beside_a_dispatch(socket: &Path) -> [f64; 2] {
     let (beside, asked) = std::thread::scope(|scope| {
         let work = scope.spawn(|| {
-            let mut client = hello(socket);
+            let mut client = Client::kept(socket);
             for _ in 0..DISPATCHED / AT_ONCE {
                 client.send(&sends("timmy", AT_ONCE));
             }
@@ -171,7 +171,7 @@ fn beside_lists(socket: &Path) -> f64 {
 fn beside_backups(place: &Place) -> f64 {
     let copy = place.path("copy.db");
     asked(&place.socket(), |over| {
-        let mut client = hello(&place.socket());
+        let mut client = Client::kept(&place.socket());
         while !over.load(Ordering::Relaxed) {
             ask(
                 &mut client,
@@ -191,7 +191,7 @@ fn sends(agent: &str, count: usize) -> String {
 /// All processes that there may be, again and again.
 fn beside_starts(socket: &Path) -> f64 {
     asked(socket, |over| {
-        let mut client = hello(socket);
+        let mut client = Client::kept(socket);
         while !over.load(Ordering::Relaxed) {
             ask(&mut client, &sends("busy", STARTING));
             idle(&mut client);
@@ -211,7 +211,7 @@ fn idle(client: &mut Client) {
 }
 
 fn with_many_queued(socket: &Path) -> f64 {
-    let mut client = hello(socket);
+    let mut client = Client::kept(socket);
     for _ in 0..QUEUED / AT_ONCE {
         ask(&mut client, &sends("asleep", AT_ONCE));
     }

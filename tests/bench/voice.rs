@@ -129,8 +129,7 @@ fn runs(mut run: impl FnMut() -> f64) -> f64 {
 /// On a connection of its own, as whoever speaks has none.
 fn turn(socket: &Path) -> f64 {
     let begun = Instant::now();
-    let mut client = Client::connect(socket);
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let mut client = Client::kept(socket);
     client.send(r#"{"type":"send","text":"hello","session":"main"}"#);
     client.finish();
     ms(begun.elapsed())

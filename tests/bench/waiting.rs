@@ -46,15 +46,9 @@ fn place() -> Place {
     place
 }
 
-fn hello(place: &Place) -> Client {
-    let mut client = Client::connect(&place.socket());
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
-    client
-}
-
 /// Hands in so many turns of so many bytes, `together` in one line.
 fn hand_in(place: &Place, agent: &str, turns: usize, bytes: usize, together: usize, of: Sessions) {
-    let mut client = hello(place);
+    let mut client = Client::kept(&place.socket());
     for batch in 0..turns / together {
         let mut job = json!({"agent": agent, "text": "x".repeat(bytes), "expires": 86_400});
         if let Sessions::Shared = of {
@@ -69,13 +63,14 @@ fn hand_in(place: &Place, agent: &str, turns: usize, bytes: usize, together: usi
 /// A daemon with turns that wait.
 fn waiting(place: &Place, turns: usize, bytes: usize, together: usize, of: Sessions) -> Server {
     let daemon = place.daemon();
-    hello(place).ask(r#"{"type":"drain"}"#);
+    Client::kept(&place.socket()).ask(r#"{"type":"drain"}"#);
     hand_in(place, "never", turns, bytes, together, of);
     daemon
 }
 
 fn queued(place: &Place) -> u64 {
-    let status: Value = serde_json::from_str(hello(place).ask(r#"{"type":"status"}"#)).unwrap();
+    let status: Value =
+        serde_json::from_str(Client::kept(&place.socket()).ask(r#"{"type":"status"}"#)).unwrap();
     status["rpc"]["queued"].as_u64().unwrap()
 }
 
@@ -207,10 +202,12 @@ pub(crate) fn order(repetitions: usize) -> Vec<Figure> {
         let place = Place::new();
         place.add_agent("quick", "--quick-turns");
         let _daemon = place.daemon();
-        let mut watch = hello(&place);
+        let mut watch = Client::kept(&place.socket());
         watch.ask(r#"{"type":"subscribe"}"#);
         let begun = Instant::now();
-        let senders: Vec<Client> = (0..SENDS / IN_FLIGHT).map(|_| hello(&place)).collect();
+        let senders: Vec<Client> = (0..SENDS / IN_FLIGHT)
+            .map(|_| Client::kept(&place.socket()))
+            .collect();
         let began = std::thread::scope(|scope| {
             let watching = scope.spawn(move || watch_order(&mut watch));
             senders.into_iter().for_each(|sender| {

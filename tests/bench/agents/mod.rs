@@ -195,8 +195,7 @@ impl Rig {
     }
 
     fn until_spare(&self) {
-        let mut client = Client::connect(&self.place.socket());
-        client.ask(r#"{"type":"hello","client":"bench"}"#);
+        let mut client = Client::kept(&self.place.socket());
         loop {
             let status = client.ask(r#"{"type":"status","workers":true}"#);
             let status: Value = serde_json::from_str(status).unwrap();
@@ -387,8 +386,7 @@ fn first(rig: &Rig, firsts: &mut Pair) {
         };
         let through = || {
             rig.until_spare();
-            let mut client = Client::connect(&rig.place.socket());
-            client.ask(r#"{"type":"hello","client":"bench"}"#);
+            let mut client = Client::kept(&rig.place.socket());
             until_quiet();
             let begun = Instant::now();
             client.send(&format!(
@@ -453,8 +451,7 @@ fn turn_by_turn(
 ) -> Vec<f64> {
     let mut disk = disk::Growing::at(&rig.place.path("synced"));
     let mut syncs = Vec::new();
-    let mut client = Client::connect(&rig.place.socket());
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let mut client = Client::kept(&rig.place.socket());
     let mut own = |number: usize| {
         std::thread::sleep(rest);
         let begun = Instant::now();
@@ -494,8 +491,7 @@ fn abort(rig: &Rig, pipe: &mut Pipe, context: &str, aborts: &mut Pair) {
     pipe.send(&(rig.own.abort)(context, &said));
     pipe.until(rig.own.ends);
     aborts.control.push(ms(begun.elapsed()));
-    let mut client = Client::connect(&rig.place.socket());
-    client.ask(r#"{"type":"hello","client":"bench"}"#);
+    let mut client = Client::kept(&rig.place.socket());
     client.send(r#"{"type":"send","id":1,"text":"[[hang]]","session":"bench"}"#);
     while !client.next().contains(r#""type":"message_delta""#) {}
     let begun = Instant::now();
