@@ -85,7 +85,7 @@ mod gemini {
             attached: &["pixel.png", "notes.txt"],
             models: [(None, "gemini-2.5-flash"), (None, "gemini-2.5-pro")],
             switches: false,
-            mode: None,
+            mode: Some(("plan", "Active Approval Mode: Plan")),
             beside: None,
             tries_again: &[],
             refusal_lasts: None,

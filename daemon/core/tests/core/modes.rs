@@ -1,7 +1,7 @@
 //! Modes of agents: whose they are, through which processes, and which are not for clients.
 
 use agentd_core::agent::{Consent, Mode, Modes};
-use agentd_core::worker::{Exit, WorkerEvent};
+use agentd_core::worker::{Exit, ModelList, Traits, WorkerEvent};
 use agentd_protocol::models::ModeRow;
 
 use crate::agents::settings;
@@ -69,6 +69,57 @@ fn mode_is_its_sessions_in_each_process() {
             _ => "all",
         };
         assert_eq!(world.sessions["s"].pins.mode.as_deref(), Some(kept));
+    }
+}
+
+/// What an agent that tells its modes itself says of one.
+fn row(id: &str, label: Option<&str>, description: Option<&str>) -> ModeRow {
+    ModeRow {
+        label: label.map(str::to_owned),
+        description: description.map(str::to_owned),
+        ..ModeRow::named(id)
+    }
+}
+
+#[test]
+fn modes_are_listed_by_what_they_say() {
+    let rows = vec![
+        row("1", None, None),
+        row("2", Some("YOLO"), None),
+        row("3", None, Some("Auto-approves all tools")),
+    ];
+    for (configured, listed) in [(None, &["1"][..]), (Some("2"), &["1", "2"])] {
+        let mut settings = settings();
+        let agent = settings.agents.get_mut("one").unwrap();
+        agent.describe.modes = Modes::Offered;
+        agent.mode = configured.map(str::to_owned);
+        let mut world = World::new(settings);
+        let conn = world.connect();
+        let send = r#"{"type":"send","text":"x","agent":"one","session":"s"}"#;
+        world.request(conn, 1, send);
+        play(&mut world);
+        let process = only(&world);
+        let traits = Traits {
+            modes: Some(rows.clone()),
+            ..Traits::default()
+        };
+        world.worker(process, WorkerEvent::Ready(traits));
+        world.request(conn, 2, r#"{"type":"models","session":"s"}"#);
+        let (number, _) = world.processes[&process].listings.last().unwrap().clone();
+        let list = ModelList {
+            modes: rows.clone(),
+            ..ModelList::default()
+        };
+        let result = Ok(list);
+        world.worker(process, WorkerEvent::Models { number, result });
+        let told = world.answer(conn, 2);
+        let told = told["modes"].as_array().unwrap().iter();
+        let told: Vec<_> = told.map(|row| row["id"].as_str().unwrap()).collect();
+        assert_eq!(told, listed, "{configured:?}");
+        let before = world.sessions["s"].pins.mode.clone();
+        let mode = rows[2].clone();
+        world.worker(process, WorkerEvent::ModeChanged { mode });
+        assert_eq!(world.sessions["s"].pins.mode, before);
     }
 }
 
