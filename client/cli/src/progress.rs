@@ -48,7 +48,7 @@ pub(super) async fn collect(
         let words = match &spinner {
             Some(_) if look != Some(Duration::ZERO) => {
                 match running(client, &found.pending).await {
-                    Ok(running) => Some(words(all, found.pending.len(), running)),
+                    Ok(running) => Some(words(all, found, running)),
                     Err(error) => return Ok(Err(error)),
                 }
             }
@@ -143,9 +143,14 @@ async fn running(client: &mut Client, jobs: &[JobId]) -> Result<usize, RequestEr
     Ok(rows.iter().filter(|row| jobs.contains(&row.job)).count())
 }
 
-fn words(all: usize, pending: usize, running: usize) -> String {
-    let done = all.saturating_sub(pending);
-    format!("{done} of {all} done, {running} running")
+fn words(all: usize, found: &Collected, running: usize) -> String {
+    let ended = all.saturating_sub(found.pending.len());
+    let has_failed = |result: &&Value| result.get("type").is_some_and(|kind| kind == "error");
+    let failed = match found.results.iter().filter(has_failed).count() {
+        0 => String::new(),
+        failed => format!(" ({failed} failed)"),
+    };
+    format!("{ended} of {all} done{failed}, {running} running")
 }
 
 #[cfg(test)]
@@ -154,6 +159,12 @@ mod tests {
 
     #[test]
     fn progress_counts_what_is_done_and_runs() {
-        assert_eq!(words(8, 5, 2), "3 of 8 done, 2 running");
+        let mut found = Collected {
+            results: vec![serde_json::json!({"type": "message_end"})],
+            pending: (1..=5).map(JobId).collect(),
+        };
+        assert_eq!(words(8, &found, 2), "3 of 8 done, 2 running");
+        found.results.push(serde_json::json!({"type": "error"}));
+        assert_eq!(words(8, &found, 2), "3 of 8 done (1 failed), 2 running");
     }
 }

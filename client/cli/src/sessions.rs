@@ -29,6 +29,8 @@ use agentd_terminal::style::Style;
 
 /// Sessions that a list shows when nobody says how many.
 const LIMIT: usize = 50;
+/// Of these without a name: a batch makes many, and named ones are looked for.
+const UNNAMED: usize = 10;
 /// Turns that a search shows when nobody says how many.
 const FOUND: usize = 20;
 /// Sessions that a question names: more would hide it.
@@ -159,6 +161,10 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
     // In the same second the one that was made last was used last, mostly.
     found.reverse();
     found.sort_by_cached_key(|row| std::cmp::Reverse(unix_ms(&row.last_active_at)));
+    let unnamed = match args.json || args.all || args.limit.is_some() {
+        true => 0,
+        false => without_unnamed(&mut found),
+    };
     let all = found.len();
     let most = match args.json {
         true => args.limit.unwrap_or(all),
@@ -192,6 +198,12 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
             found.len()
         ));
     }
+    if unnamed > 0 {
+        let sessions = output::counted(u64::try_from(unnamed).unwrap_or(u64::MAX), "older session");
+        output::note(&format!(
+            "{sessions} without a name: `--all` lists them, too"
+        ));
+    }
     if unanswered > 0 {
         let sessions = output::counted(u64::try_from(unanswered).unwrap_or(u64::MAX), "session");
         output::note(&format!(
@@ -204,10 +216,31 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
 /// Is there nothing to go on with? All turns of a session that nobody named have failed, mostly
 /// before the agent said anything.
 fn is_unanswered(row: &SessionRow) -> bool {
+    is_unnamed(row)
+        && is_over(row)
+        && row.turns > 0
+        && row.preview.is_empty()
+        && row.model.is_none()
+}
+
+fn is_unnamed(row: &SessionRow) -> bool {
     let number = row.session.strip_prefix('s');
-    let is_unnamed = number.is_some_and(|number| number.parse::<u64>().is_ok());
-    let is_over = matches!(row.state, SessionPhase::Idle | SessionPhase::Closed);
-    is_unnamed && is_over && row.turns > 0 && row.preview.is_empty() && row.model.is_none()
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
+}
+
+fn is_over(row: &SessionRow) -> bool {
+    matches!(row.state, SessionPhase::Idle | SessionPhase::Closed)
+}
+
+/// Leaves out all but the first of those that nobody named and nothing happens in; how many these are.
+fn without_unnamed(rows: &mut Vec<SessionRow>) -> usize {
+    let (before, mut shown) = (rows.len(), 0);
+    rows.retain(|row| {
+        let counts = is_unnamed(row) && is_over(row);
+        shown += usize::from(counts);
+        !counts || shown <= UNNAMED
+    });
+    before - rows.len()
 }
 
 async fn search(client: &mut Client, args: SearchArgs) -> io::Result<Exit> {

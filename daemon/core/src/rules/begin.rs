@@ -217,6 +217,10 @@ impl State {
         let (Some(job), Some(slot)) = (job, slot) else {
             return;
         };
+        // None is ever there for it.
+        if slot.is_one_turn() {
+            return;
+        }
         let was_there = match slot.phase {
             SlotPhase::Ready { since, .. } => slot.served || since < job.accepted_at,
             _ => false,
