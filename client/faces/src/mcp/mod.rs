@@ -122,6 +122,15 @@ impl Mcp {
     }
 
     fn request(&mut self, id: Id, method: &str, params: Value, now: Instant, out: &mut Outbox) {
+        if self.calls.values().any(|call| call.id == id) {
+            // With the id it would be the answer to the other one.
+            let why = format!(
+                "the id {} is that of a request without an answer",
+                id.as_json()
+            );
+            let failure = Failure::new(json_rpc::INVALID_REQUEST, why);
+            return out.say(&json_rpc::error(None, &failure));
+        }
         let answered = match Peer::of_request(&params, &self.peer) {
             Err(failure) => Err(failure),
             Ok(peer) => match method {

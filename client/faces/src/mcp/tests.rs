@@ -510,6 +510,21 @@ fn mcp_tool_use_answered_is_another_job() {
 }
 
 #[test]
+fn mcp_id_in_use_runs_nothing() {
+    let mut played = Played::new();
+    played.calls(1, "ask", &json!({"prompt": "hi"}));
+    let send = played.request();
+    played.calls(1, "ask", &json!({"prompt": "hi"}));
+    let refused = played.answer();
+    assert!(is_error(&refused, -32600), "{refused}");
+    assert_eq!(refused["id"], Value::Null);
+    assert_eq!(played.asked, Vec::<Value>::new());
+    played.accepts(&send["id"]);
+    played.ends(&send["id"], "hi");
+    assert_eq!(played.answer()["id"], 1);
+}
+
+#[test]
 fn mcp_client_that_left_has_a_minute() {
     let mut played = Played::new();
     played.calls(1, "ask", &json!({"prompt": "hi", "wait_s": 600}));
