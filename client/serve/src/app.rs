@@ -2,6 +2,8 @@
 //!
 //! Owns what is there for each of them, and how their query is read. Must not know the operations.
 
+use std::sync::Arc;
+
 use agentd_protocol::Code;
 use axum::extract::Query;
 use axum::http::Uri;
@@ -20,7 +22,7 @@ pub(crate) struct App {
     /// How OpenAI's API is served.
     pub(crate) openai: Settings,
     /// For bodies, in KiB.
-    pub(crate) room: Semaphore,
+    pub(crate) room: Arc<Semaphore>,
     /// Is this server to end?
     pub(crate) stopping: watch::Receiver<bool>,
     /// The document, written down once.

@@ -2,6 +2,7 @@
 //!
 //! Owns the limits. Must not know what a body means.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::limits::MAX_LINE_IN;
@@ -10,7 +11,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::Problem;
 
@@ -26,17 +27,18 @@ const RESERVED: usize = 64 * 1024;
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Text of a body, for as long as its room is taken.
-pub(crate) struct BodyText<'a> {
+pub(crate) struct BodyText {
     pub(crate) text: String,
-    _room: SemaphorePermit<'a>,
+    /// Kept for as long as something of this size is made of the text.
+    pub(crate) room: OwnedSemaphorePermit,
 }
 
 /// Reads all of a body and checks that it is JSON without duplicate keys.
-pub(crate) async fn read<'a>(
+pub(crate) async fn read(
     headers: &HeaderMap,
     body: Body,
-    room: &'a Semaphore,
-) -> Result<BodyText<'a>, Problem> {
+    room: &Arc<Semaphore>,
+) -> Result<BodyText, Problem> {
     let said = headers.get(header::CONTENT_LENGTH);
     let said = said.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     let most = match said {
@@ -61,7 +63,7 @@ pub(crate) async fn read<'a>(
     })?;
     // Of two fields of one name, what is in front of us may have looked at the other one.
     strict::check(&text).map_err(|why| Problem::of(Code::BadJson, format!("not JSON: {why}")))?;
-    Ok(BodyText { text, _room: room })
+    Ok(BodyText { text, room })
 }
 
 /// All bytes of a body, and the room that they take. Room is taken for what came, not for what was
@@ -69,8 +71,8 @@ pub(crate) async fn read<'a>(
 async fn collected(
     mut body: Body,
     most: usize,
-    room: &Semaphore,
-) -> Result<(Vec<u8>, SemaphorePermit<'_>), Problem> {
+    room: &Arc<Semaphore>,
+) -> Result<(Vec<u8>, OwnedSemaphorePermit), Problem> {
     let full = |_| {
         let why = "the bodies of other requests take all the room there is";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-room", why)
@@ -81,7 +83,8 @@ async fn collected(
             .later()
     };
     // None yet: a permit to which more is added.
-    let mut taken = room.try_acquire_many(0).map_err(full)?;
+    let acquired = |kib| Arc::clone(room).try_acquire_many_owned(kib).map_err(full);
+    let mut taken = acquired(0)?;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
@@ -100,7 +103,7 @@ async fn collected(
             let capacity = length.max(2 * bytes.capacity()).min(most);
             let kib = capacity.saturating_sub(RESERVED).div_ceil(1024) - taken.num_permits();
             let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-            taken.merge(room.try_acquire_many(kib).map_err(full)?);
+            taken.merge(acquired(kib)?);
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&data);
@@ -128,11 +131,11 @@ fn too_long(most: usize) -> Problem {
 }
 
 /// Reads a body that may not be there.
-pub(crate) async fn read_any<'a>(
+pub(crate) async fn read_any(
     headers: &HeaderMap,
     body: Body,
-    room: &'a Semaphore,
-) -> Result<Option<BodyText<'a>>, Problem> {
+    room: &Arc<Semaphore>,
+) -> Result<Option<BodyText>, Problem> {
     if body.is_end_stream() {
         return Ok(None);
     }
@@ -143,7 +146,7 @@ pub(crate) async fn read_any<'a>(
 pub(crate) async fn nothing(
     headers: &HeaderMap,
     body: Body,
-    room: &Semaphore,
+    room: &Arc<Semaphore>,
 ) -> Result<(), Problem> {
     let Some(read) = read_any(headers, body, room).await? else {
         return Ok(());
@@ -173,14 +176,14 @@ mod tests {
         headers
     }
 
-    async fn status(headers: &HeaderMap, body: Body, room: &Semaphore) -> u16 {
+    async fn status(headers: &HeaderMap, body: Body, room: &Arc<Semaphore>) -> u16 {
         let found = read(headers, body, room).await;
         found.map_or_else(|problem| problem.status, |_| 200)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {
-        let room = Semaphore::new(TOGETHER_KIB);
+        let room = Arc::new(Semaphore::new(TOGETHER_KIB));
         let begun = tokio::time::Instant::now();
         assert_eq!(status(&said(10), never(), &room).await, 408);
         assert_eq!(status(&HeaderMap::new(), never(), &room).await, 408);
@@ -190,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn body_room_is_shared_but_for_small_ones() {
-        let room = Semaphore::new(TOGETHER_KIB);
+        let room = Arc::new(Semaphore::new(TOGETHER_KIB));
         let text = |length: usize| format!("{{}}{}", " ".repeat(length - 2));
         let mut kept = Vec::new();
         for _ in 0..4 {
@@ -212,7 +215,7 @@ mod tests {
     /// What is said and doesn't come takes no room from others.
     #[tokio::test(start_paused = true)]
     async fn what_is_only_announced_takes_no_room() {
-        let room = Semaphore::new(TOGETHER_KIB);
+        let room = Arc::new(Semaphore::new(TOGETHER_KIB));
         let headers = said(LONGEST);
         let idle = std::array::from_fn::<_, 8, _>(|_| status(&headers, never(), &room));
         let looked = async {
@@ -226,7 +229,7 @@ mod tests {
     /// However small the pieces are, there is one copy of them.
     #[tokio::test]
     async fn many_small_pieces_take_no_more_than_one() {
-        let room = Semaphore::new(TOGETHER_KIB);
+        let room = Arc::new(Semaphore::new(TOGETHER_KIB));
         let piece = || Ok::<_, std::io::Error>(Bytes::from_static(b" "));
         let body = Body::from_stream(stream::iter((0..LONGEST_CHUNKED).map(move |_| piece())));
         let (bytes, taken) = collected(body, LONGEST_CHUNKED, &room)

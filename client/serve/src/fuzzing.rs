@@ -3,6 +3,8 @@
 //! Owns the rules that `tests/fuzz` and the corpus are held to. Must not be part of the product: it
 //! is built for tests and for the fuzzer only.
 
+use std::sync::Arc;
+
 use agentd_faces::openai::CONVERSATION;
 use agentd_faces::openai::chat::ChatRequest;
 use agentd_faces::openai::conversation::{Begins, Conversation};
@@ -60,12 +62,12 @@ fn text(bytes: &[u8]) -> Result<String, Problem> {
     else {
         panic!("no runtime");
     };
-    let room = Semaphore::new(body::TOGETHER_KIB);
+    let room = Arc::new(Semaphore::new(body::TOGETHER_KIB));
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_LENGTH, bytes.len().into());
     let body = Body::from(bytes.to_vec());
     let read = runtime.block_on(body::read(&headers, body, &room));
-    let text = read.map(|read| read.text.clone());
+    let text = read.map(|read| read.text);
     assert_eq!(room.available_permits(), body::TOGETHER_KIB, "room is lost");
     text
 }

@@ -137,7 +137,7 @@ async fn serve(args: &Options, socket: Option<&Path>) -> Result<(), ServeError> 
         daemon: Daemon::new(socket.map(Path::to_owned)),
         openai: openai::Settings::of(&token, args.on_leave, args.models.clone()),
         guard: Guard::new(at, &args.hosts, &args.origins, token, Arc::clone(&log)),
-        room: Semaphore::new(body::TOGETHER_KIB),
+        room: Arc::new(Semaphore::new(body::TOGETHER_KIB)),
         stopping,
         document: document::document(),
     });

@@ -323,7 +323,7 @@ mod tests {
             daemon: Daemon::new(None),
             openai: openai::Settings::of(&file, openai::OnLeave::Cancel, BTreeMap::new()),
             guard: Guard::new(at, &[], &[], file, Arc::clone(&log)),
-            room: Semaphore::new(1),
+            room: Arc::new(Semaphore::new(1)),
             stopping,
             document: String::new(),
         });

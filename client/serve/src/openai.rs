@@ -13,6 +13,7 @@ mod models;
 mod plan;
 mod read_again;
 mod refusal;
+mod refused;
 mod responses;
 mod routes;
 mod run_events;

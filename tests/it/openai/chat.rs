@@ -240,11 +240,22 @@ fn chat_without_a_daemon_may_be_asked_again() {
     }
     let daemon = Daemon::start();
     let http = Http::start(&daemon.place);
-    let _place = daemon.kill();
-    let refused = chat(&http, &said("hi"));
+    let attempt = |count: &str| {
+        let count = format!("x-stainless-retry-count: {count}");
+        http.post_with("/v1/chat/completions", &said("hi"), &["-H", &count])
+    };
+    assert_eq!(header(&attempt("0"), "x-agentd-job"), Some("j1"));
+    let place = daemon.kill();
+    let refused = attempt("0");
     assert_eq!(error(&refused).0, 503);
     assert_eq!(header(&refused, "retry-after"), Some("1"));
     assert_eq!(header(&refused, "x-should-retry"), Some("true"));
+    assert_eq!(error(&attempt("1")).0, 503);
+    let _daemon = place.start();
+    // Not the answer of the one before, which was the same request.
+    for count in ["2", "3"] {
+        assert_eq!(header(&attempt(count), "x-agentd-job"), Some("j2"));
+    }
 }
 
 #[test]

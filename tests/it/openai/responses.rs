@@ -186,9 +186,10 @@ fn response_in_background_is_polled_and_cancelled() {
     let Some((_daemon, http)) = served() else {
         return;
     };
+    let before = respond(&http, &json!({"input": "before"}))["id"].clone();
     let begun = respond(
         &http,
-        &json!({"input": "a [[sleep 600000]]", "background": true}),
+        &json!({"input": "a [[sleep 600000]]", "background": true, "previous_response_id": before}),
     );
     assert!(
         ["queued", "in_progress"].contains(&begun["status"].as_str().unwrap()),
@@ -205,6 +206,9 @@ fn response_in_background_is_polled_and_cancelled() {
         (&json!("cancelled"), &json!(true))
     );
     assert_eq!(http.curl(&path, &[]).json()["status"], "cancelled");
+    // What was stopped is no answer that one would have to go on from.
+    let behind = json!({"input": "behind", "previous_response_id": before});
+    assert_eq!(text(&respond(&http, &behind)), "behind");
     let done = respond(&http, &json!({"input": "b", "background": true}));
     let path = format!("/v1/responses/{}", done["id"].as_str().unwrap());
     let done = wait_for("it is done", || {

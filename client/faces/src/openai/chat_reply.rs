@@ -69,11 +69,12 @@ pub(super) fn event(data: &impl Serialize) -> String {
     )
 }
 
-/// The end of a turn, in OpenAI's words.
+/// The end of a turn, in OpenAI's words, which have none for one that was cancelled: nobody is to take
+/// its text for all of it.
 const fn finish_reason(stop: Stop) -> &'static str {
     match stop {
-        Stop::EndTurn | Stop::Cancelled => "stop",
-        Stop::MaxTokens | Stop::MaxTurnRequests => "length",
+        Stop::EndTurn => "stop",
+        Stop::MaxTokens | Stop::MaxTurnRequests | Stop::Cancelled => "length",
         Stop::Refusal => "content_filter",
     }
 }
@@ -176,7 +177,8 @@ impl ChatReply {
             };
             rest += &self.chunk(delta, None, None);
         }
-        rest += &self.chunk(Delta::default(), Some(finish_reason(end.stop)), None);
+        let aside = cancelled(end.stop);
+        rest += &self.chunk(Delta::default(), Some(finish_reason(end.stop)), aside);
         if tells_usage {
             rest += &event(&json!({
                 "id": self.id, "object": "chat.completion.chunk", "created": self.created,
@@ -209,11 +211,20 @@ impl ChatReply {
             "index": 0, "message": message, "logprobs": null,
             "finish_reason": finish_reason(end.stop),
         });
-        json!({
+        let mut whole = json!({
             "id": self.id, "object": "chat.completion", "created": self.created,
             "model": self.model, "choices": [choice], "usage": usage::chat(end.turn.usage),
-        })
+        });
+        if let Some(cancelled) = cancelled(end.stop) {
+            whole["agentd"] = cancelled;
+        }
+        whole
     }
+}
+
+/// What a turn that was cancelled is told apart by.
+fn cancelled(stop: Stop) -> Option<Value> {
+    (stop == Stop::Cancelled).then(|| json!({"stop": stop}))
 }
 
 /// What has no place in a chunk, for clients that know agentd.
@@ -341,6 +352,22 @@ mod tests {
             (&message["content"], &message["reasoning_content"]),
             (&json!("one\n\ntwo"), &json!("hm"))
         );
+    }
+
+    #[test]
+    fn chat_that_was_cancelled_is_not_whole() {
+        let mut reply = ChatReply::new(JobId(1), "pi".to_owned(), 7);
+        let end = MessageEnd {
+            stop: Stop::Cancelled,
+            ..end()
+        };
+        let whole = reply.whole(&end);
+        assert_eq!(whole["choices"][0]["finish_reason"], "length");
+        assert_eq!(whole["agentd"], json!({"stop": "cancelled"}));
+        let chunks = data(&reply.end(&end, false));
+        let last = chunks.last().unwrap();
+        assert_eq!(last["choices"][0]["finish_reason"], "length");
+        assert_eq!(last["agentd"], json!({"stop": "cancelled"}));
     }
 
     #[test]

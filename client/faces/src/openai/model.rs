@@ -98,13 +98,18 @@ pub fn object(id: &str) -> Value {
     json!({"id": id, "object": "model", "created": 0, "owned_by": "agentd"})
 }
 
+/// Those that can answer as they are: nobody has to log in before.
+fn ready(agents: &[AgentRow]) -> impl Iterator<Item = &AgentRow> {
+    let ready = |row: &&AgentRow| row.usable && row.to_do().is_none();
+    agents.iter().filter(ready)
+}
+
 /// All agents that can answer, the default one first.
 #[must_use]
 pub fn list(agents: &[AgentRow]) -> Value {
-    let usable = || agents.iter().filter(|row| row.usable);
     let (first, rest) = (
-        usable().filter(|row| row.default),
-        usable().filter(|row| !row.default),
+        ready(agents).filter(|row| row.default),
+        ready(agents).filter(|row| !row.default),
     );
     let data: Vec<Value> = first.chain(rest).map(|row| object(&row.name)).collect();
     json!({"object": "list", "data": data})
@@ -113,8 +118,7 @@ pub fn list(agents: &[AgentRow]) -> Value {
 /// What is said of an agent that isn't there, with those that are.
 #[must_use]
 pub fn unknown(mut failure: Failure, agents: &[AgentRow]) -> Failure {
-    let usable = agents.iter().filter(|row| row.usable);
-    let names: Vec<&str> = usable.map(|row| row.name.as_str()).collect();
+    let names: Vec<&str> = ready(agents).map(|row| row.name.as_str()).collect();
     if !names.is_empty() {
         let names = names.join("`, `");
         failure.message = format!("{}; the models here are `{names}`", failure.message);

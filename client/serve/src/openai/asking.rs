@@ -28,8 +28,10 @@ const LONGEST_PAUSE: u64 = 30;
 pub(super) struct Asking {
     /// What is asked, as a hash.
     pub(super) request: String,
-    /// It may have been asked before, no longer ago than this.
+    /// It may have been asked before: then its job was there no longer ago than this.
     pub(super) before: Option<Duration>,
+    /// Does its client say nothing more of a retry than that it is one?
+    pub(super) retries: bool,
     /// The daemon's key for it.
     pub(super) key: Option<String>,
     /// In which session, and what the client calls it where that is no name of the daemon's.
@@ -102,8 +104,10 @@ impl Asking {
         }
         let request = sum.hex();
         let number = |name: &str| word(name).and_then(|word| word.parse::<f64>().ok());
-        let before = match number("x-stainless-retry-count") {
-            _ if key.is_some() || codex.is_some() => Some(KEYS_ARE_KEPT),
+        let is_named = key.is_some() || codex.is_some();
+        let count = number("x-stainless-retry-count");
+        let before = match count {
+            _ if is_named => Some(KEYS_ARE_KEPT),
             Some(count) if count >= 1.0 => {
                 let timeout = number("x-stainless-read-timeout")
                     .or_else(|| number("x-stainless-timeout"))
@@ -124,6 +128,7 @@ impl Asking {
         Ok(Self {
             request,
             before,
+            retries: count.is_some() && !is_named,
             key,
             session: session.map(Name::of),
             chat: chat.map(str::to_owned),

@@ -3,6 +3,7 @@
 //! Owns the route. Must not know its fields, nor sessions.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use agentd_faces::openai::chat::ChatRequest;
 use agentd_faces::openai::chat_reply::ChatReply;
@@ -14,14 +15,15 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{self, Teller};
 use super::asking::Asking;
-use super::plan::{Source, asked_before};
+use super::plan::Source;
 use super::turn::Taken;
 use super::{Refusal, models, now, session};
 use crate::app::App;
-use crate::body;
+use crate::body::{self, BodyText};
 
 /// A chat completion as it is told.
 struct Chat {
@@ -56,34 +58,43 @@ pub(super) async fn chat(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let read = body::read(&headers, body, &app.room).await?;
-    let asking = Asking::read(&headers, "/v1/chat/completions", &read.text)?;
-    let mut request = ChatRequest::read(&read.text)?;
+    let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
+    let mut asking = Asking::read(&headers, "/v1/chat/completions", &text)?;
+    let mut request = ChatRequest::read(&text)?;
+    drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let source = match asked_before(&app, &asking).await? {
-        Some(row) => Source::Job(Box::new(row)),
-        None => {
-            let blank = session::blank(&asking, &request.model, request.user.as_deref());
-            let plan = session::plan(&app, &asking, &request.conversation, blank).await?;
-            Source::Plan(Box::new(plan))
-        }
-    };
-    // Its room is for other bodies while the answer is waited for.
-    drop(read);
+    let refused = app.openai.refused.clone();
+    refused.recall(&mut asking, Instant::now());
+    let answer = answered(app, &headers, &asking, (request, room));
+    refused.keep(&asking, answer).await
+}
+
+async fn answered(
+    app: Arc<App>,
+    headers: &HeaderMap,
+    asking: &Asking,
+    (request, room): (ChatRequest, OwnedSemaphorePermit),
+) -> Result<Response, Refusal> {
     let ChatRequest {
         model,
+        conversation,
         streams,
         tells_usage,
+        user,
         ignored,
-        ..
     } = request;
+    let blank = session::blank(asking, &model, user.as_deref());
+    let plan = session::plan(&app, asking, &conversation, blank);
+    let source = Source::of(&app, asking, room, plan).await?;
+    // It is as large as the request.
+    drop(conversation);
     let teller = move |taken: &Taken| Chat {
         reply: ChatReply::new(taken.job, model.told(&taken.agent), now().as_secs()),
         tells_usage,
     };
     if streams {
         let on_leave = app.openai.on_leave;
-        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
+        answer::streamed(app, headers, (source, on_leave), &ignored, teller).await
     } else {
         answer::whole(&app, source, &ignored, teller).await
     }

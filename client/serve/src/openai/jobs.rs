@@ -9,7 +9,9 @@ use agentd_client::sessions::HistoryPages;
 use agentd_client::wire::Nothing;
 use agentd_faces::openai::failure::Failure;
 use agentd_protocol::request::{Abort, Send, Wait};
-use agentd_protocol::rows::{AgentRow, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow};
+use agentd_protocol::rows::{
+    AgentRow, JobPhase, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow,
+};
 use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
 
@@ -20,6 +22,8 @@ use crate::daemon::Lease;
 
 /// How long a job is waited for that was told to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Turns without an answer behind which the last answered one is looked for.
+const MOST_UNANSWERED: usize = 64;
 
 /// An answer, once its conversation is given back if it can be used again.
 fn given_back<T>(client: Lease<'_>, answer: Result<T, RequestError>) -> Result<T, Refusal> {
@@ -60,6 +64,25 @@ pub(super) async fn session(app: &App, name: &str) -> Result<Option<SessionRow>,
     let row = client.session_named(name).await;
     let row = given_back(client, row)?;
     Ok(row.filter(|row| row.state != SessionPhase::Closed))
+}
+
+/// Is it the last one of its session that was answered? Those behind it failed, or were stopped.
+pub(super) async fn is_last_answered(app: &App, row: &JobRow) -> Result<bool, Refusal> {
+    let filter = Jobs {
+        session: Some(row.session.clone()),
+        limit: Some(MOST_UNANSWERED),
+        ..Jobs::default()
+    };
+    for later in newest(app, filter).await? {
+        if later.job == row.job {
+            return Ok(true);
+        }
+        match later.state {
+            JobPhase::Failed | JobPhase::Cancelled | JobPhase::Interrupted => {}
+            JobPhase::Queued | JobPhase::Held | JobPhase::Running | JobPhase::Completed => break,
+        }
+    }
+    Ok(false)
 }
 
 /// What was said in a turn.
@@ -118,7 +141,7 @@ pub(super) async fn handed_in(app: &App, source: Source) -> Result<JobRow, Refus
     };
     let mut send = std::mem::take(&mut plan.send);
     // Nobody is there who would hear of it and send the other one.
-    send.require_context &= plan.anew.is_none();
+    send.require_context &= !plan.is_told_anew();
     let job = match dispatched(app, send).await {
         Ok(job) => job,
         Err(refusal) => match plan.after(&refusal) {

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::asking::Asking;
 use super::deleted::Deleted;
+use super::refused::Refused;
 use super::{OnLeave, Refusal, jobs};
 use crate::app::App;
 use crate::jobs::{Named, ask};
@@ -32,6 +33,7 @@ pub(crate) struct Settings {
     /// Models by the names that clients have for them.
     pub(crate) aliases: BTreeMap<String, String>,
     pub(crate) deleted: Deleted,
+    pub(crate) refused: Refused,
     /// Streams that are told, and turns that nobody reads any more being cancelled.
     pub(crate) tasks: TaskTracker,
 }
@@ -44,6 +46,7 @@ impl Settings {
             on_leave,
             aliases,
             deleted,
+            refused: Refused::default(),
             tasks: TaskTracker::new(),
         }
     }

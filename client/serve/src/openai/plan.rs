@@ -3,28 +3,62 @@
 //!
 //! Owns that choice, and whether the request was made before. Must not know what a send says.
 
+use std::time::Duration;
+
 use agentd_faces::openai as face;
 use agentd_protocol::Code;
 use agentd_protocol::request::Send;
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::work::Jobs;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::asking::Asking;
-use super::{Refusal, jobs};
+use super::{Refusal, at, jobs, now};
 use crate::app::App;
 
 /// What is to be sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Plan {
     pub(super) send: Send,
+    /// Where the first can't be.
+    pub(super) other: Option<Other>,
+    /// Of the request, until the turn is taken.
+    pub(super) room: Option<OwnedSemaphorePermit>,
+}
+
+/// What is sent instead.
+#[derive(Debug)]
+pub(super) struct Other {
+    send: Send,
     /// Where the first is refused so.
-    pub(super) otherwise: Option<(Code, Send)>,
-    /// Where the agent of the first has lost what was said before.
-    pub(super) anew: Option<Send>,
+    code: Code,
+    /// Its key where the agent of the first has lost what was said before, if it is sent then, too.
+    anew: Option<Option<String>>,
+}
+
+impl Other {
+    /// Is it sent where the first is refused so?
+    pub(super) fn is_for(&self, code: Code) -> bool {
+        self.code == code
+    }
+
+    /// Is it sent where the agent has lost what was said before?
+    pub(super) const fn is_told_anew(&self) -> bool {
+        self.anew.is_some()
+    }
+
+    /// What is sent then.
+    pub(super) fn anew(self) -> Option<Send> {
+        let idempotency_key = self.anew?;
+        Some(Send {
+            idempotency_key,
+            ..self.send
+        })
+    }
 }
 
 /// Where a request's lines come from.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Source {
     /// A turn that is sent now.
     Plan(Box<Plan>),
@@ -36,40 +70,109 @@ impl Plan {
     pub(super) const fn only(send: Send) -> Self {
         Self {
             send,
-            otherwise: None,
-            anew: None,
+            other: None,
+            room: None,
         }
     }
 
     pub(super) const fn either(send: Send, code: Code, other: Send) -> Self {
         Self {
             send,
-            otherwise: Some((code, other)),
-            anew: None,
+            other: Some(Other {
+                send: other,
+                code,
+                anew: None,
+            }),
+            room: None,
         }
+    }
+
+    /// With the other one sent under this key where the agent has lost what was said before.
+    pub(super) fn or_anew(mut self, key: Option<String>) -> Self {
+        if let Some(other) = &mut self.other {
+            other.anew = Some(key);
+        }
+        self
+    }
+
+    /// Is the other one sent where the agent has lost what was said before?
+    pub(super) fn is_told_anew(&self) -> bool {
+        self.other.as_ref().is_some_and(Other::is_told_anew)
     }
 
     /// The other send, if this refusal asks for it.
     pub(super) fn after(&mut self, refusal: &Refusal) -> Option<Send> {
+        let other = self.other.take()?;
         // Refused without a job: its agent never has it.
         if refusal.failure.code == Code::ContextLost.name() {
-            return self.anew.take();
+            return other.anew();
         }
-        let (code, send) = self.otherwise.take()?;
-        (refusal.failure.code == code.name()).then_some(send)
+        (refusal.failure.code == other.code.name()).then_some(other.send)
+    }
+}
+
+impl Source {
+    /// Of a request: its job, if it was made before, else what is planned now, with the request's room.
+    pub(super) async fn of(
+        app: &App,
+        asking: &Asking,
+        room: OwnedSemaphorePermit,
+        plan: impl Future<Output = Result<Plan, Refusal>>,
+    ) -> Result<Self, Refusal> {
+        if let Some(row) = asked_before(app, asking).await? {
+            return Ok(Self::Job(Box::new(row)));
+        }
+        let mut plan = plan.await?;
+        plan.room = Some(room);
+        Ok(Self::Plan(Box::new(plan)))
     }
 }
 
 /// The job of the same request, if that was made before.
-pub(super) async fn asked_before(app: &App, asking: &Asking) -> Result<Option<JobRow>, Refusal> {
+///
+/// One that ended is looked at by its end, too: a clock that was set while it ran doesn't make it old.
+async fn asked_before(app: &App, asking: &Asking) -> Result<Option<JobRow>, Refusal> {
     let Some(before) = asking.before else {
         return Ok(None);
     };
     let filter = Jobs {
         label: Some(format!("{}={}", face::REQUEST, asking.request)),
-        since: Some(before.as_secs_f64()),
         limit: Some(1),
         ..Jobs::default()
     };
-    Ok(jobs::newest(app, filter).await?.into_iter().next())
+    let row = jobs::newest(app, filter).await?.into_iter().next();
+    Ok(row.filter(|row| was_there(row, before, now())))
+}
+
+/// Was it there no longer ago than this?
+fn was_there(row: &JobRow, before: Duration, now: Duration) -> bool {
+    match &row.finished_at {
+        None => true,
+        Some(finished) => at(finished).max(at(&row.accepted_at)) >= now.saturating_sub(before),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_finds_a_job_over_clock_jumps() {
+        let row = |accepted: &str, finished: Option<&str>| -> JobRow {
+            serde_json::from_value(serde_json::json!({
+                "job": "j1", "session": "s", "agent": "a", "state": "completed", "attempt": 1,
+                "preview": "", "accepted_at": accepted, "finished_at": finished,
+            }))
+            .unwrap()
+        };
+        let (then, now) = ("2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
+        let found = |accepted, finished| {
+            was_there(&row(accepted, finished), Duration::from_secs(60), at(now))
+        };
+        assert!(!found(then, Some(then)));
+        assert!(found(then, None), "it runs");
+        assert!(found(then, Some(now)), "the clock was set while it ran");
+        assert!(found(now, Some(then)), "the clock was set back");
+        assert!(found("2026-01-05T00:00:00Z", Some("2026-01-05T00:00:01Z")));
+    }
 }

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use agentd_client::key;
-use agentd_faces::openai::conversation::{Begins, Sum};
+use agentd_faces::openai::conversation::{Begins, Conversation, Sum};
 use agentd_faces::openai::failure::Failure;
 use agentd_faces::openai::fields::Fields;
 use agentd_faces::openai::response::{Failing, Progress, ResponseHead};
@@ -24,15 +25,16 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{self, IGNORED, Teller};
 use super::asking::{Asking, Name};
-use super::plan::{Plan, Source, asked_before};
+use super::plan::{Plan, Source};
 use super::read_again::{id_of, seconds, stored};
 use super::turn::Taken;
 use super::{OnLeave, Refusal, jobs, models, now, session};
 use crate::app::App;
-use crate::body;
+use crate::body::{self, BodyText};
 use crate::jobs::Named;
 
 /// A response as it is told.
@@ -66,17 +68,27 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let read = body::read(&headers, body, &app.room).await?;
-    let asking = Asking::read(&headers, "/v1/responses", &read.text)?;
-    let mut request = ResponseRequest::read(&read.text)?;
+    let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
+    let asking = Asking::read(&headers, "/v1/responses", &text)?;
+    let mut request = ResponseRequest::read(&text)?;
+    drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let asking = asking.known(&request.conversation);
-    let source = match asked_before(&app, &asking).await? {
-        Some(row) => Source::Job(Box::new(row)),
-        None => Source::Plan(Box::new(plan(&app, &asking, &request).await?)),
-    };
-    // Its room is for other bodies while the answer is waited for.
-    drop(read);
+    let mut asking = asking.known(&request.conversation);
+    let refused = app.openai.refused.clone();
+    refused.recall(&mut asking, Instant::now());
+    let answer = answered(app, &headers, &asking, (request, room));
+    refused.keep(&asking, answer).await
+}
+
+async fn answered(
+    app: Arc<App>,
+    headers: &HeaderMap,
+    asking: &Asking,
+    (mut request, room): (ResponseRequest, OwnedSemaphorePermit),
+) -> Result<Response, Refusal> {
+    let source = Source::of(&app, asking, room, plan(&app, asking, &request)).await?;
+    // It is as large as the request.
+    request.conversation = Conversation::default();
     let ignored = std::mem::take(&mut request.ignored);
     if request.in_background && !request.streams {
         return in_background(&app, source, &request, &ignored).await;
@@ -97,7 +109,7 @@ pub(super) async fn create(
         } else {
             app.openai.on_leave
         };
-        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
+        answer::streamed(app, headers, (source, on_leave), &ignored, teller).await
     } else {
         answer::whole(&app, source, &ignored, teller).await
     }
@@ -205,9 +217,9 @@ pub(super) async fn previous(app: &App, job: JobId) -> Result<JobRow, Refusal> {
         let failure = Failure::not_found("previous_response_not_found", why);
         return Err(failure.about(param).into());
     };
-    if !jobs::is_last(app, &row).await? {
+    if !jobs::is_last_answered(app, &row).await? {
         let why = format!(
-            "the session of `{id}` has gone on since: expected its last response, as an agent can't go back"
+            "the session of `{id}` has gone on since: expected its last answered response, as an agent can't go back"
         );
         let failure = Failure::new(400, "previous_response_not_last", why);
         return Err(failure.about(param).into());

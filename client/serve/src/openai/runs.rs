@@ -3,7 +3,7 @@
 //! Owns the routes. Must not know the shapes of runs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_faces::openai::failure::Failure;
 use agentd_faces::openai::fields::Fields;
@@ -20,11 +20,11 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
 use super::asking::{Asking, Name};
-use super::plan::{Plan, Source, asked_before};
+use super::plan::{Plan, Source};
 use super::turn::Taken;
 use super::{Refusal, answer, at, jobs, models, responses, session};
 use crate::app::App;
-use crate::body;
+use crate::body::{self, BodyText};
 use crate::jobs::Named;
 
 pub(super) async fn start(
@@ -32,15 +32,18 @@ pub(super) async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let read = body::read(&headers, body, &app.room).await?;
-    let asking = Asking::read(&headers, "/v1/runs", &read.text)?;
-    let mut request = RunRequest::read(&read.text)?;
+    let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
+    let mut asking = Asking::read(&headers, "/v1/runs", &text)?;
+    let mut request = RunRequest::read(&text)?;
+    drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let source = match asked_before(&app, &asking).await? {
-        Some(row) => Source::Job(Box::new(row)),
-        None => Source::Plan(Box::new(plan(&app, &asking, &request).await?)),
+    let refused = &app.openai.refused;
+    refused.recall(&mut asking, Instant::now());
+    let handed_in = async {
+        let source = Source::of(&app, &asking, room, plan(&app, &asking, &request)).await?;
+        jobs::handed_in(&app, source).await
     };
-    let row = jobs::handed_in(&app, source).await?;
+    let row = refused.keep(&asking, handed_in).await?;
     let started = json!({"run_id": Id::Run.id(row.job), "status": "started"});
     let headers = answer::headers(&Taken::of(&row), &request.ignored);
     Ok((StatusCode::ACCEPTED, headers, Json(started)).into_response())

@@ -84,13 +84,8 @@ pub(super) async fn plan(
     // The client sent all of it: an agent that has lost it, or never keeps it, is told again.
     goes_on.require_context = true;
     let key = begun.idempotency_key.as_ref();
-    let anew = Send {
-        idempotency_key: key.map(|_| format!("openai:anew {}", asking.request)),
-        ..begun.clone()
-    };
-    let mut plan = Plan::either(goes_on, Code::SessionBusy, begun);
-    plan.anew = Some(anew);
-    Ok(plan)
+    let anew = key.map(|_| format!("openai:anew {}", asking.request));
+    Ok(Plan::either(goes_on, Code::SessionBusy, begun).or_anew(anew))
 }
 
 /// A turn of a session that the client names.

@@ -14,7 +14,7 @@ use agentd_protocol::rows::JobRow;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::time::timeout;
 
-use super::plan::{Plan, Source};
+use super::plan::{Other, Plan, Source};
 use super::{Refusal, models};
 use crate::app::App;
 
@@ -43,7 +43,7 @@ pub(super) struct Lines<'a> {
     /// What was read already.
     ahead: VecDeque<Result<Line, Refusal>>,
     /// What is sent where the agent has lost what was said before.
-    anew: Option<Box<Send>>,
+    anew: Option<Box<Other>>,
 }
 
 enum Origin<'a> {
@@ -74,8 +74,11 @@ impl<'a> Lines<'a> {
         let read = timeout(within, ahead(self)).await;
         let anew = self.anew.take();
         match (read, anew) {
-            (Ok(Err(refusal)), Some(send)) if refusal.failure.code == Code::ContextLost.name() => {
-                let (taken, lines) = sent(app, *send).await?;
+            (Ok(Err(refusal)), Some(other)) if refusal.failure.code == Code::ContextLost.name() => {
+                let Some(send) = other.anew() else {
+                    return Err(refusal);
+                };
+                let (taken, lines) = sent(app, send).await?;
                 *self = lines;
                 return Ok(Some(taken));
             }
@@ -132,14 +135,16 @@ pub(super) async fn begin<'a>(app: &'a App, source: Source) -> Result<(Taken, Li
 async fn planned(app: &App, mut plan: Plan) -> Result<(Taken, Lines<'_>), Refusal> {
     let send = std::mem::take(&mut plan.send);
     // What its program says itself an agent refuses only when it runs: before its first word.
-    let waits = matches!(plan.otherwise, Some((Code::Unsupported, _)));
+    let other = plan.other.as_ref();
+    let waits = other.is_some_and(|other| other.is_for(Code::Unsupported));
     let refusal = match sent(app, send).await {
         Ok((taken, mut lines)) if waits => match ahead(&mut lines).await {
             Ok(()) => return Ok((taken, lines)),
             Err(refusal) => refusal,
         },
         Ok((taken, mut lines)) => {
-            lines.anew = plan.anew.take().map(Box::new);
+            let other = plan.other.take();
+            lines.anew = other.filter(Other::is_told_anew).map(Box::new);
             return Ok((taken, lines));
         }
         Err(refusal) => refusal,
