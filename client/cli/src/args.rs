@@ -82,6 +82,17 @@ Exit codes: 0 done, 1 failed or cancelled by others, 2 usage, 3 refused, 69 no d
 130 Ctrl-C, 143 ended by SIGTERM"
 )]
 pub struct Cli {
+    /// Of every command.
+    #[command(flatten)]
+    pub everywhere: EverywhereArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+// What every command has.
+#[derive(Args, Debug)]
+pub struct EverywhereArgs {
     /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
     #[arg(long, global = true, value_name = "PATH", help_heading = ELSEWHERE)]
     pub socket: Option<PathBuf>,
@@ -105,9 +116,6 @@ pub struct Cli {
         help_heading = ELSEWHERE
     )]
     pub color: ColorArg,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
 }
 
 #[derive(Subcommand, Debug)]

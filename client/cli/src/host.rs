@@ -11,8 +11,8 @@ use super::{model_list, output};
 
 /// Where the daemon is, as `--socket` or `--host` names it.
 pub(super) fn socket(cli: &Cli) -> Result<Option<PathBuf>, Exit> {
-    let Some(target) = &cli.host else {
-        return Ok(cli.socket.clone());
+    let Some(target) = &cli.everywhere.host else {
+        return Ok(cli.everywhere.socket.clone());
     };
     if goes_there(&cli.command) {
         return Ok(Some(target.as_socket()));

@@ -181,7 +181,7 @@ fn printed(done: io::Result<Exit>) -> Exit {
 }
 
 fn run_command(cli: Cli) -> io::Result<Exit> {
-    style::choose(cli.color.into());
+    style::choose(cli.everywhere.color.into());
     let socket = host::socket(&cli)?;
     let socket = socket.as_deref();
     // With `sudo` and the home of somebody else they would belong to root, and be no good to them.
