@@ -41,7 +41,7 @@ fn collect_that_is_left_names_one_command() {
     ];
     let dispatch = [&words[..], &["--key-prefix", "k", "--collect"]].concat();
     let (first, said) = left(&dispatch, &input);
-    assert_eq!(first, "j1 done");
+    assert_eq!(first, "j1 done (chaos)");
     assert_eq!(
         said,
         "note: accepted 51 jobs, j1 to j51\nnote: left; 50 jobs, j2 to j51, go on: the same command \

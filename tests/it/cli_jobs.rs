@@ -47,12 +47,15 @@ fn dispatch_collects_results_in_the_order_asked() {
         (collected.code, collected.stdout),
         (
             Some(0),
-            format!("{} done\ntwo\n{} done\none\n", jobs[1], jobs[0])
+            format!(
+                "{} done (chaos)\ntwo\n{} done (chaos)\none\n",
+                jobs[1], jobs[0]
+            )
         )
     );
     let both = daemon.agentctl(&["dispatch", "--agent", "chaos", "--collect", "three"]);
     assert!(
-        both.code == Some(0) && both.stdout.ends_with(" done\nthree\n"),
+        both.code == Some(0) && both.stdout.ends_with(" done (chaos)\nthree\n"),
         "{both:?}"
     );
     let label = ["--agent", "chaos", "--label", "run=7"];
@@ -62,7 +65,10 @@ fn dispatch_collects_results_in_the_order_asked() {
     let all = daemon.agentctl(&["collect", "--label", "run=7"]);
     assert_eq!(
         (all.code, all.stdout.as_str()),
-        (Some(0), "j4 done\nfour\nj5 done\nfive\nj6 done\nsix\n")
+        (
+            Some(0),
+            "j4 done (chaos)\nfour\nj5 done (chaos)\nfive\nj6 done (chaos)\nsix\n"
+        )
     );
     let none = daemon.agentctl(&["collect", "--label", "run=8"]);
     assert_eq!(none.code, Some(2), "{none:?}");

@@ -219,7 +219,7 @@ fn terminal_shows_how_far_collected_jobs_are() {
     let (mut other, mut leaves) = at_terminal(&daemon.place, &["collect", "j1", "j2"]);
     other.until("1 of 2 done, 1 running, ");
     kill(leaves.0.id(), Signal::SIGINT);
-    let printed = "j1 done\nquick\n".to_owned();
+    let printed = "j1 done (chaos)\nquick\n".to_owned();
     assert_eq!(ended(&mut leaves), (Some(130), printed));
     let said = other.rest();
     assert!(said.contains("`agentctl collect j2` waits"), "{said:?}");
@@ -227,7 +227,7 @@ fn terminal_shows_how_far_collected_jobs_are() {
     let (code, said) = ended(&mut child);
     assert_eq!(
         (code, said.as_str()),
-        (Some(0), "j1 done\nquick\nj2 done\nslow\n")
+        (Some(0), "j1 done (chaos)\nquick\nj2 done (chaos)\nslow\n")
     );
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{AGENTD, Daemon, Place, chaos_worker, is_alive, kill, wait_for};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, chaos_worker, is_alive, kill, wait_for};
 
 /// A daemon whose agent is another agentd, which has the chaos worker.
 fn daemon() -> (Daemon, tempfile::TempDir) {
@@ -167,4 +167,22 @@ fn abort_by_an_ended_sends_id_means_none() {
     );
     let running = daemon.ask(r#"{"type":"jobs","state":"running"}"#).remove(0);
     assert_eq!(running["jobs"].as_array().unwrap().len(), 1, "{running:#}");
+}
+
+/// A script in front of `agentctl` that has an agent's name, as those for OpenClaw's command line have.
+#[test]
+fn agent_that_asks_itself_ends_without_daemon() {
+    let place = Place::new("");
+    let counted = place.path("counted");
+    let script = format!("echo x >> {counted:?}; exec \"$0\" send --agent e \"$1\"");
+    let table = format!(
+        "[agents.e]\nkind = \"exec\"\ncommand = [\"/bin/sh\", \"-c\", {script:?}, {AGENTCTL:?}, \"{{prompt}}\"]\n\
+         pass_env = [\"AGENTD_CONFIG\", \"AGENTD_STATE_DIR\"]\n"
+    );
+    place.configure(&table);
+    let said = place.agentctl(&["send", "--agent", "e", "hi"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("3 levels are the limit"), "{said:?}");
+    let counted = std::fs::read_to_string(&counted).unwrap();
+    assert_eq!(counted.lines().count(), 3, "{said:?}");
 }

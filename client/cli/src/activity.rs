@@ -50,11 +50,17 @@ impl Activity {
             Line::Accepted(accepted) if accepted.drained => Self::Waits(draining()),
             Line::Accepted(_) => Self::Accepted,
             Line::Note { code, text, .. } if code == "held" => Self::Waits(text.clone()),
-            Line::Running { .. } | Line::MessageStart { .. } | Line::QuestionClosed { .. } => {
-                Self::Works
+            // What was said before comes behind the tool that runs, for whoever joins meanwhile.
+            Line::MessageStart { .. } | Line::MessageDelta { .. } | Line::ThinkingDelta { .. }
+                if matches!(self, Self::Tool { .. }) =>
+            {
+                return;
             }
             Line::ThinkingDelta { .. } => Self::Thinks,
-            Line::MessageDelta { .. } => Self::Works,
+            Line::Running { .. }
+            | Line::MessageStart { .. }
+            | Line::MessageDelta { .. }
+            | Line::QuestionClosed { .. } => Self::Works,
             Line::ToolStart {
                 tool_call_id,
                 name,
@@ -157,6 +163,19 @@ mod tests {
             activity.line(&serde_json::from_value(line.clone()).unwrap());
         }
         activity.words("pi")
+    }
+
+    #[test]
+    fn activity_is_the_tool_that_still_runs() {
+        let mut activity = Activity::default();
+        for json in [
+            r#"{"type":"tool_start","job":"j1","tool_call_id":"c","name":"bash","input":{"command":"ls"},"read_only":false}"#,
+            r#"{"type":"message_start","job":"j1","message":0,"role":"assistant"}"#,
+            r#"{"type":"message_delta","job":"j1","message":0,"offset":0,"text":"so far","native":true}"#,
+        ] {
+            activity.line(&serde_json::from_str(json).unwrap());
+        }
+        assert_eq!(activity.words("pi"), "running: bash ls");
     }
 
     #[test]

@@ -190,7 +190,14 @@ async fn retry_several(args: RetryJobArgs, socket: Option<&Path>) -> io::Result<
     }
     let mut client = ask::daemon(socket).await?;
     let jobs = match &args.label {
-        Some(label) => failed(&mut client, label).await?,
+        Some(label) => {
+            let found = failed(&mut client, label, args.cancelled).await?;
+            if found.cancelled > 0 {
+                let left = output::counted(found.cancelled, "cancelled job");
+                output::note(&format!("{left} left out: `--cancelled` takes those, too"));
+            }
+            found.jobs
+        }
         None => args.jobs.clone(),
     };
     let mut sends = Vec::new();
@@ -218,22 +225,47 @@ async fn retry_several(args: RetryJobArgs, socket: Option<&Path>) -> io::Result<
     Ok(Exit::Done)
 }
 
-/// What didn't end well of a label, oldest first, but for what was sent again since.
-async fn failed(client: &mut Client, label: &str) -> Result<Vec<JobId>, Exit> {
+/// What is to be sent again of a label.
+struct Unfinished {
+    /// Oldest first.
+    jobs: Vec<JobId>,
+    /// So many more were cancelled.
+    cancelled: u64,
+}
+
+/// What didn't end well of a label, but for what was sent again since.
+async fn failed(
+    client: &mut Client,
+    label: &str,
+    with_cancelled: bool,
+) -> Result<Unfinished, Exit> {
     let pages = JobPages::new(Jobs {
         label: Some(label.to_owned()),
         ..Jobs::default()
     });
     let pages = pages.rest(client).await;
     let rows: Vec<JobRow> = pages.map_err(|error| ask::tell(&error))?.concat();
-    let retried = rows.iter().filter_map(|row| row.labels.get(RETRY_OF));
-    let retried: BTreeSet<&str> = retried.map(String::as_str).collect();
-    let is_meant = |row: &&JobRow| {
-        matches!(row.state, JobPhase::Failed | JobPhase::Interrupted)
-            && !retried.contains(&*row.job.to_string())
+    let retried = retried(&rows);
+    let mut found = Unfinished {
+        jobs: Vec::new(),
+        cancelled: 0,
     };
-    let meant = rows.iter().rev().filter(is_meant);
-    Ok(meant.map(|row| row.job).collect())
+    for row in rows.iter().rev().filter(|row| !retried.contains(&row.job)) {
+        match row.state {
+            JobPhase::Cancelled if !with_cancelled => found.cancelled += 1,
+            JobPhase::Failed | JobPhase::Interrupted | JobPhase::Cancelled => {
+                found.jobs.push(row.job);
+            }
+            JobPhase::Queued | JobPhase::Held | JobPhase::Running | JobPhase::Completed => {}
+        }
+    }
+    Ok(found)
+}
+
+/// Those that were sent again: what becomes of them now, other jobs of theirs say.
+pub(super) fn retried(rows: &[JobRow]) -> BTreeSet<JobId> {
+    let labels = rows.iter().filter_map(|row| row.labels.get(RETRY_OF));
+    labels.filter_map(|job| job.parse().ok()).collect()
 }
 
 /// The new send, with what is asked for this time; says why there is none.

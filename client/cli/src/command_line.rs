@@ -22,6 +22,7 @@ struct Often {
 
 #[derive(Subcommand)]
 #[command(defer = true)]
+#[allow(clippy::large_enum_variant, reason = "there is one, for a moment")]
 enum OftenCommand {
     Send(SendArgs),
     Serve(ServeArgs),

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
 use super::stop_signal::{StopSignal, StopSignals};
-use super::{ask, compose, first_use, outcome, output, progress, prompt, render, typed};
+use super::{ask, attach, compose, first_use, outcome, output, progress, prompt, render, typed};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::jobs::{Collected, JobPages};
@@ -136,15 +136,17 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
     exit
 }
 
-/// The jobs with a label, oldest first; says so when there is none.
+/// The jobs with a label, oldest first, but for those that were sent again; says so when there is none.
 async fn labelled(client: &mut Client, label: &str) -> Result<Vec<JobId>, Exit> {
     let pages = JobPages::new(Jobs {
         label: Some(label.to_owned()),
         ..Jobs::default()
     });
     let pages = pages.rest(client).await;
-    let pages = pages.map_err(|error| ask::tell(&error))?;
-    let jobs: Vec<JobId> = pages.iter().flatten().map(|row| row.job).rev().collect();
+    let rows = pages.map_err(|error| ask::tell(&error))?.concat();
+    let retried = attach::retried(&rows);
+    let jobs = rows.iter().rev().map(|row| row.job);
+    let jobs: Vec<JobId> = jobs.filter(|job| !retried.contains(job)).collect();
     if jobs.is_empty() {
         let error = format!("there is no job with the label `{}`", output::safe(label));
         let hint = "`agentctl jobs` lists them with their labels";

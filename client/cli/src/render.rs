@@ -53,7 +53,11 @@ pub fn result(line: &Value) -> String {
     } else {
         safe(stop).into_owned()
     };
-    format!("{job} {how}\n{}\n", text.trim_end())
+    let agent = match field("agent") {
+        "" => String::new(),
+        agent => format!(" ({})", safe(agent)),
+    };
+    format!("{job} {how}{agent}\n{}\n", text.trim_end())
 }
 
 /// A tool call of a turn that failed: what it may have changed.
@@ -180,8 +184,10 @@ mod tests {
     fn result_is_its_text_or_its_error() {
         let shown = |json: &str| result(&serde_json::from_str(json).unwrap());
         assert_eq!(
-            shown(r#"{"type":"message_end","job":"j1","stop":"end_turn","text":"hi\n"}"#),
-            "j1 done\nhi\n"
+            shown(
+                r#"{"type":"message_end","job":"j1","agent":"pi","stop":"end_turn","text":"hi\n"}"#
+            ),
+            "j1 done (pi)\nhi\n"
         );
         assert_eq!(
             shown(r#"{"type":"error","job":"j2","code":"timeout","error":"too long","text":"so"}"#),

@@ -45,6 +45,8 @@ pub struct Settings {
     pub socket: Socket,
     /// Is it a worker of another agentd?
     pub nested: bool,
+    /// In how many runs of others it runs: a run without a daemon knows nobody's jobs but its own.
+    pub around: usize,
     /// Processes at most.
     pub max_workers: usize,
     /// Bytes that spares nobody configured may take together; without it, what `limits` says.

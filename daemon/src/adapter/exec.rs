@@ -19,7 +19,7 @@ use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
 use agentd_protocol::Code;
 use agentd_protocol::limits::MAX_TEXT;
-use agentd_protocol::line::{CostStatus, Stop};
+use agentd_protocol::line::{CostStatus, Level, Stop};
 
 use super::{Adapter, Framing, Launch};
 
@@ -327,6 +327,19 @@ impl Adapter for Exec {
         }
         self.emit(&beyond, events);
         let Some(turn) = self.turn else { return };
+        let said = tail.trim();
+        if exit == Exit::Code(0) && self.streamed == 0 && !said.is_empty() {
+            let from = said.ceil_char_boundary(said.len().saturating_sub(STDERR));
+            events.push(WorkerEvent::Noted {
+                turn: Some(turn),
+                level: Level::Warning,
+                code: "no-text",
+                text: format!(
+                    "it printed nothing; on standard error it said: {}",
+                    &said[from..]
+                ),
+            });
+        }
         let outcome = match exit {
             Exit::Code(0) => Outcome::ended(Stop::EndTurn),
             Exit::Code(_) | Exit::Signal(_) => self.failed(exit, tail),

@@ -41,8 +41,8 @@ use crate::server::predecessors::Predecessors;
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
 use crate::worker::{
-    Attach, FileLimit, HostProbe, HostSnapshot, Learned, Patience, Roster, SpawnRecord, Spawner,
-    Versions, adopt_orphans, learned, tell_logins,
+    self, Attach, FileLimit, HostProbe, HostSnapshot, Learned, Patience, Roster, SpawnRecord,
+    Spawner, Versions, adopt_orphans, learned, tell_logins,
 };
 use agentd_base::remote;
 
@@ -403,6 +403,7 @@ fn spawner(
         agents,
         built_in: built_in(options),
         environment: Arc::new(std::env::vars_os().collect()),
+        around: worker::around(&options.served),
         file_limit: options.file_limit,
         groups: groups(&options.served),
         record: recorder(Arc::clone(instance)),
@@ -504,6 +505,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         served: options.served.clone(),
         socket: options.stays,
         nested: options.nested,
+        around: worker::around(&options.served),
         max_workers: agentd_core::limits::MAX_WORKERS,
         // Two that start in the same moment draw other numbers.
         seed: u64::from(now.subsec_nanos()) ^ (u64::from(std::process::id()) << 32),

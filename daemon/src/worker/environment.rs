@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use agentd_base::TOKEN_PREFIX;
+use agentd_core::Served;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::{Generation, WorkerId};
 use agentd_protocol::network;
@@ -27,6 +28,19 @@ const PASSED_PREFIXES: &[&str] = &["LC_", "XDG_"];
 pub(super) const INSTANCE: &str = "AGENTD_INSTANCE";
 /// The variable that names slot and spawn.
 pub(super) const WORKER: &str = "AGENTD_WORKER";
+
+/// The variable that says in how many runs a process runs.
+const DEPTH: &str = "AGENTD_DEPTH";
+
+/// In how many runs of others this one runs. A daemon runs in none: it knows by their processes who of
+/// those that ask it runs inside a turn.
+pub(crate) fn around(served: &Served) -> usize {
+    let said = || std::env::var(DEPTH).ok()?.parse().ok();
+    match served {
+        Served::Daemon => 0,
+        Served::OneShot { .. } => said().unwrap_or_default(),
+    }
+}
 
 /// A process's whole environment.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;
@@ -57,6 +71,8 @@ pub(super) fn of_worker(
     }
     let marks = mark.variables();
     env.extend(marks.map(|(name, value)| (name.into(), value.into())));
+    let depth = spawner.around.saturating_add(1);
+    env.insert(DEPTH.into(), depth.to_string().into());
     if let Some(socket) = &spawner.socket {
         env.insert("AGENTD_SOCKET".into(), socket.into());
     }

@@ -40,6 +40,7 @@ use crate::platform::machine;
 use spawn::Plan;
 use versions::Unready;
 
+pub(crate) use environment::around;
 pub use fetch::Attach;
 pub use logins::tell_logins;
 pub use reap::adopt_orphans;
@@ -91,6 +92,8 @@ pub struct Spawner {
     pub agents: Arc<Roster>,
     /// What only the built-in agent is told: where its configuration and its state are.
     pub built_in: Arc<BTreeMap<OsString, OsString>>,
+    /// In how many runs of others this one runs.
+    pub around: usize,
     /// The daemon's own environment, of which little is passed on.
     pub environment: Arc<BTreeMap<OsString, OsString>>,
     /// The limit of open files to be restored in children; `None` when it was never raised.

@@ -106,6 +106,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
                 .into_iter()
                 .collect(),
         ),
+        around: 0,
         file_limit: None,
         groups: None,
         record: Arc::new(move |record| to.lock().unwrap().push(record)),
@@ -396,6 +397,7 @@ async fn environment_is_what_was_allowed_only() {
     assert_eq!(
         found,
         [
+            "AGENTD_DEPTH=1",
             "AGENTD_SOCKET=/run/x.sock",
             "AGENTD_WORKER=3-2",
             "KEY=secret",

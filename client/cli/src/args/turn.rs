@@ -98,6 +98,9 @@ pub struct RetryJobArgs {
     /// All with this label that failed or were interrupted, and were not sent again yet
     #[arg(long, value_name = "KEY[=VALUE]", conflicts_with_all = ["jobs", "idempotency_key"])]
     pub label: Option<String>,
+    /// With --label: those that were cancelled, too
+    #[arg(long, requires = "label")]
+    pub cancelled: bool,
     /// Pin the model's provider, instead of the one it had
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,

@@ -109,6 +109,9 @@ impl State {
     pub(crate) fn unknown_agent(&self, name: &str) -> Rejected {
         let known: Vec<&str> = self.settings.agents.keys().map(String::as_str).collect();
         let rejected = Rejected::new(Code::UnknownAgent, format!("there is no agent `{name}`"));
+        if name.contains(',') {
+            return rejected.hint("one agent answers a turn: name each in a turn of its own");
+        }
         match agentd_protocol::nearest::nearest(name, known.iter().copied()) {
             Some(near) => rejected.hint(format!("did you mean `{near}`?")),
             None => rejected.hint(format!("known agents: {}", self.those_there().join(", "))),

@@ -43,16 +43,21 @@ impl State {
                 self.sessions.touch(session);
             }
         }
-        for worker in self.processes_of(&renewed) {
+        self.renew_all(&renewed);
+        for worker in self.processes_of(&removed) {
+            self.renew(worker);
+        }
+    }
+
+    /// All processes of these agents, but for those whose sessions would be lost.
+    pub(crate) fn renew_all(&mut self, agents: &[String]) {
+        for worker in self.processes_of(agents) {
             let slot = self.pool.get(&worker);
             // What only a process remembers is worth more than what is new: it goes on with those
             // sessions, and gets no others, as it doesn't fit them any more.
             if slot.is_some_and(|slot| !self.is_memory(slot)) {
                 self.renew(worker);
             }
-        }
-        for worker in self.processes_of(&removed) {
-            self.renew(worker);
         }
     }
 

@@ -126,6 +126,15 @@ impl State {
     pub(crate) fn agents_found(&mut self, agents: Vec<Agent>, looked_for: String) {
         self.pool.looked(self.now.mono);
         self.settings.looked_for = looked_for;
+        let was_out = |agent: &&Agent| {
+            let known = self.settings.agents.get(&agent.name);
+            known.is_some_and(|known| known.logged_in == Some(false))
+        };
+        let is_in = agents.iter().filter(|agent| agent.logged_in == Some(true));
+        let came_in: Vec<String> = is_in
+            .filter(was_out)
+            .map(|agent| agent.name.clone())
+            .collect();
         for agent in agents {
             // What is found now is another program, or the same one mended: it is tried without its
             // past.
@@ -134,6 +143,8 @@ impl State {
             // turns that wait.
             self.settings.put_agent(agent);
         }
+        // Those that started before look for no login again.
+        self.renew_all(&came_in);
         let Some(waited) = self.sessions.unpark(WAITING) else {
             return;
         };

@@ -43,9 +43,18 @@ impl State {
             (None, _) => None,
         };
         // An agent that is asked to delegate, and asks another one the same, would never end.
-        if parent.is_some_and(|parent| self.depth(parent) >= DELEGATION_DEPTH) {
+        let depth = parent.map_or(0, |parent| self.depth(parent));
+        if depth + self.settings.around >= DELEGATION_DEPTH {
             let error = format!("jobs of jobs of jobs: {DELEGATION_DEPTH} levels are the limit");
-            return Err(Rejected::new(Code::Forbidden, error));
+            let refused = Rejected::new(Code::Forbidden, error);
+            // Nobody asked an agent for that: its program asks agentd for what it is asked.
+            let is_itself = parent.is_none().then_some(
+                "is the agent's program a script that runs `agentctl`? `agentctl agents --json` shows each one's",
+            );
+            return Err(match is_itself {
+                Some(hint) => refused.hint(hint),
+                None => refused,
+            });
         }
         Ok(parent)
     }

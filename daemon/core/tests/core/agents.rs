@@ -98,6 +98,7 @@ pub fn settings() -> Settings {
         agent("keeps", Sessions::Many, Resume::InTurn),
     ];
     Settings {
+        around: 0,
         agents: agents
             .into_iter()
             .map(|agent| (agent.name.clone(), agent))

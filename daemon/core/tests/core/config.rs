@@ -59,6 +59,25 @@ fn config_leaves_turns_in_their_process() {
     assert_eq!(world.spawns, 2);
 }
 
+/// An agent looks for its login when it starts.
+#[test]
+fn login_renews_the_processes_before_it() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().logged_in = Some(false);
+    let mut world = World::new(settings);
+    let (_conn, process) = busy(&mut world, "one");
+    world.end_turn(process);
+    for (logged_in, is_renewed) in [(false, false), (true, true)] {
+        let mut agent = world.settings.agents["one"].clone();
+        agent.logged_in = Some(logged_in);
+        world.event(Event::AgentsFound {
+            agents: vec![agent],
+            looked_for: String::new(),
+        });
+        assert_eq!(is_told_to_end(&world, process), is_renewed);
+    }
+}
+
 #[test]
 fn config_keeps_a_process_that_is_memory() {
     let mut world = World::new(settings());

@@ -48,6 +48,29 @@ fn run(portions: &[&[u8]], exit: Exit, tail: &str) -> (String, Outcome) {
 }
 
 #[test]
+fn exec_that_prints_nothing_says_its_errors() {
+    let noted = |portions: &[&[u8]], exit, tail| {
+        let mut exec = Exec::new(&spawn("hi"));
+        let (mut events, mut write) = (Vec::new(), Vec::new());
+        for portion in portions {
+            exec.decode(portion, &mut events, &mut write);
+        }
+        exec.exited(exit, tail, &mut events);
+        let note = events.into_iter().find_map(|event| match event {
+            WorkerEvent::Noted { code, text, .. } => Some((code, text)),
+            _ => None,
+        });
+        note
+    };
+    let (code, text) = noted(&[], Exit::Code(0), " only this\n").unwrap();
+    assert_eq!(code, "no-text");
+    assert!(text.ends_with("it said: only this"), "{text}");
+    assert_eq!(noted(&[], Exit::Code(0), "\n"), None);
+    assert_eq!(noted(&[b"text"], Exit::Code(0), "more"), None);
+    assert_eq!(noted(&[], Exit::Code(1), "why"), None);
+}
+
+#[test]
 fn placeholders_are_filled_once_without_a_shell() {
     let command = strings(&[
         "/bin/{cwd}",
