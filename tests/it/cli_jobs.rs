@@ -13,7 +13,7 @@ use crate::supervision::{chaos_in, with_marks};
 use crate::support::{AGENTCTL, Daemon, Finished, Place, Reaped, finish, kill, lines};
 
 /// `agentctl` with something on its standard input.
-fn piped(place: &Place, args: &[&str], input: &str) -> Finished {
+pub fn piped(place: &Place, args: &[&str], input: &str) -> Finished {
     let mut command = place.command(AGENTCTL);
     command.args(args);
     finish(command, input.as_bytes())
@@ -36,6 +36,11 @@ fn with_jobs<'a>(before: &[&'a str], jobs: &'a [String]) -> Vec<&'a str> {
     before.iter().copied().chain(jobs).collect()
 }
 
+/// What `collect` prints of a job.
+fn ended_well(job: &str, agent: &str, text: &str) -> String {
+    format!("{job} done ({agent})\n{text}\n")
+}
+
 #[test]
 fn dispatch_collects_results_in_the_order_asked() {
     let daemon = Daemon::start();
@@ -47,10 +52,7 @@ fn dispatch_collects_results_in_the_order_asked() {
         (collected.code, collected.stdout),
         (
             Some(0),
-            format!(
-                "{} done (chaos)\ntwo\n{} done (chaos)\none\n",
-                jobs[1], jobs[0]
-            )
+            ended_well(&jobs[1], "chaos", "two") + &ended_well(&jobs[0], "chaos", "one")
         )
     );
     let both = daemon.agentctl(&["dispatch", "--agent", "chaos", "--collect", "three"]);
@@ -126,7 +128,7 @@ fn dispatch_that_was_killed_is_collected_or_run() {
     let jobs = jobs_of(&piped(&daemon.place, &args, &input));
     assert_eq!(jobs.len(), 5);
     let done = daemon.agentctl(&["collect", &jobs[0]]);
-    assert_eq!(done.stdout, format!("{} done\nfinished\n", jobs[0]));
+    assert_eq!(done.stdout, ended_well(&jobs[0], "chaos", "finished"));
     let mut watching = daemon.connect();
     watching.send(&json!({"type": "subscribe", "jobs": [jobs[1]]}).to_string());
     watching.until("live");
@@ -151,10 +153,10 @@ fn dispatch_that_was_killed_is_collected_or_run() {
     );
     let said = &collected.stdout;
     for expected in [
-        format!("{} done\nfinished\n", jobs[0]),
+        ended_well(&jobs[0], "chaos", "finished"),
         format!("{} failed (interrupted): ", jobs[1]),
-        format!("{} done\nanyway\n", jobs[3]),
-        format!("{} done\nlater\n", jobs[4]),
+        ended_well(&jobs[3], "chaos", "anyway"),
+        ended_well(&jobs[4], "chaos", "later"),
         "had done: ".to_owned(),
         "halfd0 d1 ".to_owned(),
     ] {
@@ -170,7 +172,7 @@ fn dispatch_that_was_killed_is_collected_or_run() {
     let resumed = daemon.agentctl(&["sessions", "resume", "b"]);
     assert_eq!(resumed.stdout, format!("go on: {}\n", jobs[2]));
     let held = daemon.agentctl(&["collect", &jobs[2]]);
-    assert_eq!(held.stdout, format!("{} done\nbehind b\n", jobs[2]));
+    assert_eq!(held.stdout, ended_well(&jobs[2], "chaos", "behind b"));
     let ledger = std::fs::read_to_string(daemon.path("ledger")).unwrap();
     assert_eq!(ledger.lines().count(), 5, "{ledger}");
 }
@@ -236,7 +238,7 @@ fn collect_waits_for_one_or_for_a_while() {
         (any.code, any.stdout, any.stderr),
         (
             Some(0),
-            format!("{} done\nquick\n", jobs[1]),
+            ended_well(&jobs[1], "timmy", "quick"),
             format!("note: {} is not done\n", jobs[0])
         )
     );
@@ -245,7 +247,7 @@ fn collect_waits_for_one_or_for_a_while() {
         (late.code, late.stdout, late.stderr),
         (
             Some(124),
-            format!("{} done\nquick\n", jobs[1]),
+            ended_well(&jobs[1], "timmy", "quick"),
             format!(
                 "note: {0} is not done\nhint: `agentctl collect {0}` goes on waiting, `agentctl \
                  attach {0}` shows what {0} does\n",
@@ -267,12 +269,12 @@ fn collect_waits_for_one_or_for_a_while() {
     let next = || printed.recv_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(
         [next(), next()],
-        [format!("{} done", jobs[1]), "quick".to_owned()]
+        [format!("{} done (timmy)", jobs[1]), "quick".to_owned()]
     );
     std::fs::write(gate, "").unwrap();
     assert_eq!(
         [next(), next()],
-        [format!("{} done", jobs[0]), "slow".to_owned()]
+        [format!("{} done (chaos)", jobs[0]), "slow".to_owned()]
     );
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
     // Of what has ended by then, the order is the one asked for.
@@ -281,7 +283,7 @@ fn collect_waits_for_one_or_for_a_while() {
         (all.code, all.stdout),
         (
             Some(0),
-            format!("{} done\nslow\n{} done\nquick\n", jobs[0], jobs[1])
+            ended_well(&jobs[0], "chaos", "slow") + &ended_well(&jobs[1], "timmy", "quick")
         )
     );
 }
@@ -423,7 +425,7 @@ fn hello() -> Value {
 }
 
 /// A daemon of another make: it answers `hello`, then says its lines, each with the request's id.
-fn scripted(place: &Place, answers: &[Value]) -> std::thread::JoinHandle<Vec<Value>> {
+pub fn scripted(place: &Place, answers: &[Value]) -> std::thread::JoinHandle<Vec<Value>> {
     let listener = UnixListener::bind(place.socket()).unwrap();
     let answers = answers.to_vec();
     std::thread::spawn(move || {
@@ -463,31 +465,6 @@ fn dispatch_without_an_answer_is_found_by_keys() {
             .contains(&format!("agentctl dispatch --key-prefix {prefix} one two")),
         "{lost:?}"
     );
-}
-
-#[test]
-fn secret_is_read_from_standard_input_only() {
-    let question = json!({"question_id": "j1-q1", "job": "j1", "session": "s", "kind": "secret",
-        "title": "the token?", "options": [], "expires_at": "2100-01-01T00:00:00Z"});
-    let open = json!({"type": "questions", "ok": true, "questions": [question]});
-    let answered = json!({"type": "answer", "ok": true, "question_id": "j1-q1"});
-
-    let place = Place::new("");
-    let served = scripted(&place, &[open.clone(), answered]);
-    let said = piped(&place, &["answer", "j1-q1", "--text", "-"], "hunter2\n");
-    assert_eq!(
-        (said.code, said.stdout.as_str()),
-        (Some(0), "answered j1-q1\n"),
-        "{said:?}"
-    );
-    assert_eq!(served.join().unwrap()[2]["text"], "hunter2");
-
-    let place = Place::new("");
-    let served = scripted(&place, &[open]);
-    let said = piped(&place, &["answer", "j1-q1", "--text", "hunter2"], "");
-    assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(!said.stderr.contains("hunter2"), "{said:?}");
-    assert_eq!(served.join().unwrap().len(), 2, "no answer left");
 }
 
 #[test]

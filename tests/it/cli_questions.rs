@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
+use crate::cli_jobs::{piped, scripted};
 use crate::screen::{Peer, at_terminal, ended};
 use crate::support::{DEADLINE, Daemon, Place};
 
@@ -172,4 +173,29 @@ fn agents_restart_says_what_it_waits_for() {
     std::fs::write(gate, "").unwrap();
     assert_eq!(ended(&mut child), (Some(0), "restarted\n".to_owned()));
     assert_eq!(terminal.rest().matches("note: ").count(), 2);
+}
+
+#[test]
+fn secret_is_read_from_standard_input_only() {
+    let question = json!({"question_id": "j1-q1", "job": "j1", "session": "s", "kind": "secret",
+        "title": "the token?", "options": [], "expires_at": "2100-01-01T00:00:00Z"});
+    let open = json!({"type": "questions", "ok": true, "questions": [question]});
+    let answered = json!({"type": "answer", "ok": true, "question_id": "j1-q1"});
+
+    let place = Place::new("");
+    let served = scripted(&place, &[open.clone(), answered]);
+    let said = piped(&place, &["answer", "j1-q1", "--text", "-"], "hunter2\n");
+    assert_eq!(
+        (said.code, said.stdout.as_str()),
+        (Some(0), "answered j1-q1\n"),
+        "{said:?}"
+    );
+    assert_eq!(served.join().unwrap()[2]["text"], "hunter2");
+
+    let place = Place::new("");
+    let served = scripted(&place, &[open]);
+    let said = piped(&place, &["answer", "j1-q1", "--text", "hunter2"], "");
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(!said.stderr.contains("hunter2"), "{said:?}");
+    assert_eq!(served.join().unwrap().len(), 2, "no answer left");
 }

@@ -9,6 +9,7 @@ mod bench;
 mod bridge;
 mod config;
 mod control;
+mod everywhere;
 mod http;
 mod look;
 mod pi;
@@ -22,7 +23,6 @@ mod work;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use agentd_client::ssh::Target;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use acp::AcpArgs;
@@ -34,6 +34,7 @@ pub use bench::BenchArgs;
 pub use bridge::BridgeArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
+pub use everywhere::EverywhereArgs;
 pub use http::{HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{
     ColorArg, DoctorArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs, UsageBy,
@@ -62,9 +63,6 @@ pub use work::{
     SessionsCommand, ShowSessionArgs, SteerArgs,
 };
 
-/// Above the options that every command has.
-const ELSEWHERE: &str = "Options of every command";
-
 /// Talk to AI agents through the per-user daemon `agentd`.
 #[derive(Parser, Debug)]
 #[command(
@@ -88,34 +86,6 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-// What every command has.
-#[derive(Args, Debug)]
-pub struct EverywhereArgs {
-    /// The daemon's socket, instead of `$AGENTD_SOCKET` or the default
-    #[arg(long, global = true, value_name = "PATH", help_heading = ELSEWHERE)]
-    pub socket: Option<PathBuf>,
-    /// The daemon of another machine, by ssh
-    #[arg(
-        long,
-        global = true,
-        value_name = "[USER@]HOST[:PORT]",
-        help_heading = ELSEWHERE,
-        conflicts_with = "socket"
-    )]
-    pub host: Option<Target>,
-    /// When to write in colours; `NO_COLOR` and `CLICOLOR_FORCE` count, too
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        value_enum,
-        default_value_t,
-        hide_default_value = true,
-        help_heading = ELSEWHERE
-    )]
-    pub color: ColorArg,
 }
 
 #[derive(Subcommand, Debug)]

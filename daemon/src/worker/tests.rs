@@ -91,7 +91,8 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         ("PLANTED", "yes"),
         ("WANTED", "own"),
         ("KEY", "own"),
-    ];
+    ]
+    .map(|(name, value)| (name.into(), value.into()));
     let secrets = Arc::new(BTreeMap::from([("KEY".to_owned(), "secret".to_owned())]));
     let spawner = Spawner {
         inbox,
@@ -100,12 +101,7 @@ fn spawner(instance: &str, inbox: mpsc::Sender<Event>) -> (Spawner, Arc<Mutex<Ve
         socket: Some(PathBuf::from("/run/x.sock")),
         agents: super::Roster::new(Arc::new(|_| super::HostSnapshot::default()), secrets).0,
         built_in: Arc::default(),
-        environment: Arc::new(
-            environment
-                .map(|(k, v)| (k.into(), v.into()))
-                .into_iter()
-                .collect(),
-        ),
+        environment: Arc::new(environment.into_iter().collect()),
         around: 0,
         file_limit: None,
         groups: None,
