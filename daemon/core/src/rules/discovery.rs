@@ -130,11 +130,9 @@ impl State {
             let known = self.settings.agents.get(&agent.name);
             known.is_some_and(|known| known.logged_in == Some(false))
         };
-        let is_in = agents.iter().filter(|agent| agent.logged_in == Some(true));
-        let came_in: Vec<String> = is_in
-            .filter(was_out)
-            .map(|agent| agent.name.clone())
-            .collect();
+        let is_in = |agent: &&Agent| agent.logged_in != Some(false);
+        let came_in = agents.iter().filter(is_in).filter(was_out);
+        let came_in: Vec<String> = came_in.map(|agent| agent.name.clone()).collect();
         for agent in agents {
             // What is found now is another program, or the same one mended: it is tried without its
             // past.

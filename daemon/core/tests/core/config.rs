@@ -67,9 +67,10 @@ fn login_renews_the_processes_before_it() {
     let mut world = World::new(settings);
     let (_conn, process) = busy(&mut world, "one");
     world.end_turn(process);
-    for (logged_in, is_renewed) in [(false, false), (true, true)] {
+    // Nobody knows of a key in a file of its own whether it is one.
+    for (logged_in, is_renewed) in [(Some(false), false), (None, true)] {
         let mut agent = world.settings.agents["one"].clone();
-        agent.logged_in = Some(logged_in);
+        agent.logged_in = logged_in;
         world.event(Event::AgentsFound {
             agents: vec![agent],
             looked_for: String::new(),
