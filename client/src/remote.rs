@@ -329,8 +329,12 @@ fn ended(target: &Target, code: Option<i32>, said: &str) -> RemoteError {
             let error = format!("`agentctl` on `{target}` ended with code {code}");
             (Stage::Daemon, error, None)
         }
-        // It says itself what is wrong and what to do.
-        Some(_) => (Stage::Daemon, format!("on `{target}`{tail}"), None),
+        // It says itself what is wrong and what to do, to somebody there.
+        Some(_) => {
+            let there = format!("`ssh {target} agentctl ");
+            let tail = tail.replace("`agentctl ", &there);
+            (Stage::Daemon, format!("on `{target}`{tail}"), None)
+        }
     };
     RemoteError {
         stage,
@@ -487,7 +491,8 @@ mod tests {
             why(Some(69), down),
             (
                 Stage::Daemon,
-                "on `mac`: no daemon is running; hint: `agentctl start` starts it".to_owned(),
+                "on `mac`: no daemon is running; hint: `ssh mac agentctl start` starts it"
+                    .to_owned(),
                 Some(69)
             )
         );
