@@ -249,7 +249,7 @@ fn config_not_in_force_is_noted_before_turns() {
     daemon.place.configure("[agents.chaos]\nkind =\n");
     let seen = said(&send);
     let noted = seen
-        .find("config.toml is not in force")
+        .find("the configuration is not in force")
         .map(|at| &seen[at..]);
     assert!(
         noted.is_some_and(|note| note.contains("config.toml:2:")),
@@ -258,6 +258,9 @@ fn config_not_in_force_is_noted_before_turns() {
     // In a script, too, beside the answer; and never to whoever wants the answer alone.
     let piped = daemon.agentctl(&send);
     assert!(piped.stderr.contains("not in force"), "{piped:?}");
+    // Who has just given a key looks there whether it counts.
+    let listed = daemon.agentctl(&["agents"]);
+    assert!(listed.stderr.contains("not in force"), "{listed:?}");
     assert_eq!(piped.stdout, "hi\n", "{piped:?}");
     let quiet = daemon.agentctl(&[&send[..], &["--quiet"]].concat());
     assert!(!quiet.stderr.contains("not in force"), "{quiet:?}");

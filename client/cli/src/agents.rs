@@ -21,7 +21,10 @@ use super::args::{
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
-use super::{ask, command_list, complete, compose, connecting, control, output, process, render};
+use super::{
+    ask, command_list, complete, compose, config_check, connecting, control, output, process,
+    render,
+};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -72,10 +75,11 @@ async fn list(args: &AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
             asking.await
         }
     };
-    let received = match asked {
-        Ok((client, received)) => {
+    let (received, unusable) = match asked {
+        Ok((mut client, received)) => {
+            let unusable = config_check::of_daemon(&mut client).await;
             client.close().await;
-            received
+            (received, unusable)
         }
         Err(exit) => return Ok(exit),
     };
@@ -90,6 +94,10 @@ async fn list(args: &AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
             output::out(&render::agents(agents, which, by, &Style::of_stdout()))?;
         }
         _ => return Ok(ask::unexpected(&received)),
+    }
+    // A key that one has just given may be in it.
+    if let Some(unusable) = unusable {
+        output::note(&unusable.not_in_force());
     }
     Ok(Exit::Done)
 }

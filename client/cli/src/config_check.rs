@@ -46,7 +46,7 @@ impl Unusable {
     pub(super) fn not_in_force(&self) -> String {
         let (why, hint) = (&self.why, &self.hint);
         format!(
-            "config.toml is not in force, the daemon goes on with the one before: {why}; {hint}"
+            "the configuration is not in force, the daemon goes on with the one before: {why}; {hint}"
         )
     }
 
