@@ -51,6 +51,7 @@ mod first;
 #[path = "../fuse.rs"]
 mod fuse;
 #[cfg(target_os = "linux")]
+mod gateway_server;
 mod hanging;
 mod http;
 mod install_script;
