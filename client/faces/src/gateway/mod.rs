@@ -215,7 +215,7 @@ impl Gateway {
     fn name(&mut self) -> String {
         self.made += 1;
         let short: String = self.settings.nonce.chars().take(12).collect();
-        format!("tui-{short}-{}", self.made)
+        format!("tui{}-{short}", self.made)
     }
 
     fn ask(&mut self, kind: &'static str, fields: &impl Serialize, what: What, out: &mut Outbox) {

@@ -11,7 +11,7 @@ use crate::face::{Ask, Face as _, Outbox};
 use crate::scripted;
 
 /// The name of the first session.
-pub(super) const SESSION: &str = "tui-n-1";
+pub(super) const SESSION: &str = "tui1-n";
 
 /// The face, with what it said and asked that nobody looked at yet.
 pub(super) struct Scene {

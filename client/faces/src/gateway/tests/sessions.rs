@@ -129,7 +129,7 @@ fn gateway_lists_each_session_once() {
         shown,
         [
             r#""s" "s" "waiting" false"#,
-            r#""tui-n-1" "tui-n-1" "idle" true"#
+            r#""tui1-n" "tui1-n" "idle" true"#
         ]
     );
     // By the same names: a client knows which it has.
