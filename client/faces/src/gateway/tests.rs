@@ -5,6 +5,7 @@ mod questions;
 mod scene;
 mod sessions;
 
+use agentd_client::ClientError;
 use serde_json::json;
 
 use self::scene::{SESSION, Scene, list};
@@ -380,4 +381,64 @@ fn gateway_goes_on_with_the_next_daemon() {
             "session.info"
         ]
     );
+}
+
+#[test]
+fn gateway_daemon_that_is_gone_is_told() {
+    let mut scene = Scene::running();
+    scene.call("session.usage", json!({"session_id": SESSION}));
+    let why = ClientError::Draining;
+    scene.face.unreachable(&why, scene.now, &mut scene.out);
+    scene.take();
+    let told = scene.told();
+    assert!(
+        told[0].starts_with("error what became of the turn is not known here"),
+        "{told:?}"
+    );
+    assert!(told.len() == 2 && told[1].starts_with("5000 "), "{told:?}");
+    // The next request looks for one again.
+    scene.asked.clear();
+    scene.call("session.list", json!({}));
+    scene.asked("subscribe");
+    scene.asked("session.list");
+}
+
+#[test]
+fn gateway_keeps_what_is_for_later() {
+    let mut scene = Scene::open();
+    scene.call("config.set", json!({"key": "busy", "value": "queue"}));
+    scene.call("config.get", json!({"key": "busy"}));
+    assert_eq!(scene.result(), json!({"value": "queue"}));
+    scene.call(
+        "image.attach",
+        json!({"session_id": SESSION, "path": "a.png"}),
+    );
+    assert!(
+        scene
+            .told()
+            .pop()
+            .unwrap()
+            .starts_with("4004 `path` is `a.png`")
+    );
+    scene.call(
+        "image.attach",
+        json!({"session_id": SESSION, "path": "/a.png"}),
+    );
+    assert_eq!(scene.result()["count"], 1);
+    for expected in [json!([{"path": "/a.png"}]), json!(null)] {
+        scene.call(
+            "prompt.submit",
+            json!({"session_id": SESSION, "text": "see"}),
+        );
+        let send = scene.asked("send").fields;
+        assert_eq!(send.get("attachments").unwrap_or(&json!(null)), &expected);
+    }
+    scene.call(
+        "prompt.background",
+        json!({"session_id": SESSION, "text": "aside"}),
+    );
+    scene.accept("j7", true);
+    scene.call("process.stop", json!({}));
+    assert_eq!(scene.result(), json!({"killed": 1}));
+    assert_eq!(scene.asked("abort").fields, json!({"job": "j7"}));
 }
