@@ -6,7 +6,7 @@
 use agentd_protocol::Id;
 use agentd_protocol::line::Line;
 use agentd_protocol::request::work::SessionHistory;
-use agentd_protocol::rows::{JobPhase, SessionRow, TurnRow};
+use agentd_protocol::rows::{JobPhase, SessionPhase, SessionRow, TurnRow};
 use serde_json::json;
 
 use super::question::Question;
@@ -83,15 +83,22 @@ impl Gateway {
             .sessions
             .entry(name.clone())
             .or_insert_with(|| Session::of(&row));
-        (session.state, session.title) = (row.state, row.title.clone());
+        // The row may be older than the turns.
+        let is_due = |turn: &TurnRow| past::is_open(turn) && turn.state != JobPhase::Held;
+        let state = match turns.iter().any(is_due) {
+            false => SessionPhase::Idle,
+            true if is_working(row.state) => row.state,
+            true => SessionPhase::Working,
+        };
+        (session.state, session.title) = (state, row.title.clone());
         (session.used, session.turns) = Default::default();
         for turn in turns.iter().filter(|turn| !past::is_open(turn)) {
             session.count(&past::facts(turn).0);
         }
         let messages = past::messages(&turns);
         let mut shown = json!({"session_id": name, "session_key": name, "message_count": messages.len(),
-            "messages": messages, "info": self.info(&name), "status": status(row.state),
-            "running": is_working(row.state), "started_at": seconds(&row.created_at)});
+            "messages": messages, "info": self.info(&name), "status": status(state),
+            "running": is_working(state), "started_at": seconds(&row.created_at)});
         if resumes {
             shown["resumed"] = json!(name);
         }

@@ -290,13 +290,10 @@ impl Gateway {
 
     fn lose_turn(&mut self, job: JobId, why: &str, out: &mut Outbox) {
         self.questions.retain(|question| question.job != job);
-        let turn = self.turns.get(&job).filter(|turn| turn.is_ours);
-        if turn.is_some() {
-            let message =
-                format!("what became of the turn is not known here, /resume shows it later: {why}");
-            let events = vec![("error", Some(json!({"message": message})))];
-            self.tell_of(job, events, out);
-        }
+        let message =
+            format!("what became of the turn is not known here, /resume shows it later: {why}");
+        let events = vec![("error", Some(json!({"message": message})))];
+        self.tell_of(job, events, out);
         self.turns.remove(&job);
     }
 
