@@ -74,6 +74,23 @@ pub(crate) fn bridge(repetitions: usize) -> Vec<Figure> {
     measured(&protocol, repetitions)
 }
 
+pub(crate) fn gateway(repetitions: usize) -> Vec<Figure> {
+    let protocol = Protocol {
+        name: "gateway",
+        figures: ["gateway-ready", "gateway-rss"],
+        begin: |talk| {
+            talk.ask("setup.status", &json!({}));
+        },
+        turn: |talk, _| {
+            let session = talk.ask("session.create", &json!({}))["session_id"].take();
+            let submit = json!({"session_id": session, "text": "hello"});
+            talk.ask("prompt.submit", &submit);
+            talk.event("message.complete");
+        },
+    };
+    measured(&protocol, repetitions)
+}
+
 pub(crate) fn pi(repetitions: usize) -> Vec<Figure> {
     let protocol = Protocol {
         name: "pi",
@@ -160,6 +177,18 @@ impl Talk {
             let line: Value = serde_json::from_str(&line).unwrap();
             assert_ne!(line["type"], "error", "{line}");
             if line["type"] == kind {
+                return;
+            }
+        }
+    }
+
+    /// Waits for an event of the gateway.
+    fn event(&mut self, kind: &str) {
+        loop {
+            let mut line = String::new();
+            self.output.read_line(&mut line).unwrap();
+            let line: Value = serde_json::from_str(&line).unwrap();
+            if line["params"]["type"] == kind {
                 return;
             }
         }

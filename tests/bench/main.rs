@@ -102,6 +102,7 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
     (&["mcp-ready", "mcp-rss"], faces::mcp),
     (&["acp-ready", "acp-rss"], faces::acp),
     (&["bridge-ready", "bridge-rss"], faces::bridge),
+    (&["gateway-ready", "gateway-rss"], faces::gateway),
     (&["pi-face-ready", "pi-face-rss"], faces::pi),
     (&["voice-forward"], voice::forward),
     (&["idle-rss", "idle-anonymous"], idle::memory),

@@ -51,6 +51,8 @@ mod first;
 #[path = "../fuse.rs"]
 mod fuse;
 #[cfg(target_os = "linux")]
+mod gateway_server;
+mod gateway_tui;
 mod hanging;
 mod http;
 mod install_script;

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
 
 use nix::pty::openpty;
 use serde_json::{Value, json};
@@ -128,12 +129,15 @@ impl Terminal {
 
     /// Waits until this was shown, after what was waited for before.
     pub fn until(&mut self, text: &str) {
+        // Some programs never stop drawing.
+        let until = Instant::now() + DEADLINE;
         loop {
             if let Some(found) = self.all[self.at..].find(text) {
                 self.at += found + text.len();
                 return;
             }
-            let more = self.shown.recv_timeout(DEADLINE);
+            let left = until.saturating_duration_since(Instant::now());
+            let more = self.shown.recv_timeout(left);
             self.all += &more.unwrap_or_else(|_| panic!("no `{text}` in {:?}", self.all));
         }
     }

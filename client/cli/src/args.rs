@@ -35,7 +35,7 @@ pub use bridge::BridgeArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
 pub use everywhere::EverywhereArgs;
-pub use http::{HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
+pub use http::{GatewayArgs, HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{
     ColorArg, DoctorArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs, UsageBy,
 };

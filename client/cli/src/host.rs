@@ -78,6 +78,7 @@ fn goes_there(command: &Command) -> bool {
                 ServeCommand::Mcp(_)
                     | ServeCommand::Acp(_)
                     | ServeCommand::Bridge(_)
+                    | ServeCommand::Gateway(_)
                     | ServeCommand::Pi(_)
             )
         }
@@ -125,6 +126,7 @@ mod tests {
             "serve mcp",
             "serve acp",
             "serve bridge",
+            "serve gateway",
             "serve pi",
         ] {
             assert_eq!(

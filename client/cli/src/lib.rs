@@ -111,7 +111,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     if let Some(passed_on) = overview::passed_on(&words) {
         words = passed_on;
     }
-    if let Some(ours) = serve::pi::words(&words) {
+    if let Some(ours) = serve::pi::words(&words).or_else(|| serve::gateway::words(&words)) {
         words = ours;
     }
     join_time(&mut words);
@@ -247,6 +247,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
             ServeCommand::Mcp(args) => block_on(serve::mcp(args, socket)),
             ServeCommand::Acp(args) => block_on(serve::acp(args, socket)),
             ServeCommand::Bridge(args) => block_on(serve::bridge(args, socket)),
+            ServeCommand::Gateway(args) => block_on(serve::gateway::gateway(args, socket)),
             ServeCommand::Pi(args) => block_on(serve::pi::pi(*args, socket)),
         },
         Command::Token(args) => token::token(args),

@@ -3,6 +3,7 @@
 //! Owns what each is told of this process: options, directories, the environment. Must not know these
 //! protocols.
 
+pub(super) mod gateway;
 pub(super) mod pi;
 
 use std::io;

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
+use agentd_protocol::JobId;
+use agentd_protocol::line::Line;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -120,5 +122,26 @@ impl Outbox {
     /// What was asked of the daemon since this was last called.
     pub fn take_daemon(&mut self) -> Vec<Ask> {
         std::mem::take(&mut self.to_daemon)
+    }
+}
+
+/// The job that a line is about.
+pub(crate) fn job_of(line: &Line) -> Option<JobId> {
+    match line {
+        Line::Accepted(accepted) => Some(accepted.job),
+        Line::Running { job, .. }
+        | Line::MessageStart { job, .. }
+        | Line::MessageDelta { job, .. }
+        | Line::ThinkingDelta { job, .. }
+        | Line::ToolStart { job, .. }
+        | Line::ToolUpdate { job, .. }
+        | Line::ToolEnd { job, .. }
+        | Line::Question { job, .. }
+        | Line::QuestionClosed { job, .. }
+        | Line::AgentEvent { job, .. } => Some(*job),
+        Line::Note { job, .. } => *job,
+        Line::MessageEnd(end) => end.turn.job,
+        Line::Error(error) => error.turn.as_ref()?.job,
+        _ => None,
     }
 }

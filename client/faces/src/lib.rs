@@ -10,6 +10,7 @@ pub mod driver;
 pub mod face;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod gateway;
 pub mod json_rpc;
 pub mod mcp;
 pub mod openai;
@@ -19,3 +20,4 @@ pub mod pi;
 mod replay;
 #[cfg(test)]
 mod scripted;
+mod title;

@@ -82,7 +82,7 @@ fn listed(name: &str) -> Option<Vec<&'static str>> {
 }
 
 /// Is it to run on every push? The heavy ones are tested where they are installed.
-fn is_wanted(name: &str) -> bool {
+pub fn is_wanted(name: &str) -> bool {
     listed(name).is_some_and(|words| words.first() == Some(&"push"))
 }
 

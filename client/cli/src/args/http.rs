@@ -72,6 +72,22 @@ finished; a signal ends it. What an agent asks is denied, as the protocol has no
 
 Exit codes: 0 ended, 130 and 143 by a signal")]
     Bridge(BridgeArgs),
+    /// Agents for Hermes' TUI and other clients of its gateway
+    #[command(after_help = "\
+Examples:
+  agentctl serve gateway
+  agentctl serve gateway --agent claude
+  ln -s \"$(command -v agentctl)\" hermes-gateway
+
+JSON-RPC on standard input and output, a message a line, as Hermes' own gateway has it. Sessions are
+those of `agentctl sessions`; a turn goes on when the client leaves, and is found again when it
+resumes the session. It needs the daemon.
+
+The TUI starts a Python for its gateway: with HERMES_PYTHON it is a link to agentctl that is called
+`hermes-gateway`.
+
+Exit codes: 0 ended, 130 and 143 by a signal")]
+    Gateway(GatewayArgs),
     /// Agents for a client of pi's RPC, as `pi --mode rpc` is
     #[command(after_help = "\
 Examples:
@@ -87,6 +103,14 @@ A link to agentctl that is called `pi` does the same.
 
 Exit codes: 0 ended, 130 and 143 by a signal")]
     Pi(Box<PiArgs>),
+}
+
+// `serve gateway`.
+#[derive(Args, Clone, Debug)]
+pub struct GatewayArgs {
+    /// Who answers in new sessions; without, the default
+    #[arg(long, value_name = "AGENT")]
+    pub agent: Option<String>,
 }
 
 // `serve mcp`.

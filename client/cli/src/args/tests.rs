@@ -216,6 +216,7 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl --host mac serve bridge --agent pi --stream-first-chunk-timeout-ms 0 --stream-idle-timeout-ms 9 --no-fallback",
     "agentctl serve pi --mode rpc --provider p --model m --thinking low --session /s.jsonl --tools read,grep",
     "agentctl serve pi --agent a --fork s --append-system-prompt x --no-tools --no-session --offline -e f",
+    "agentctl --host mac serve gateway --agent pi",
     "agentctl token --new",
     "agentctl send hi --callback https://ci.example/hook",
     "agentctl webhook list --state dead --limit 5 --json",

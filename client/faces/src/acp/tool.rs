@@ -1,51 +1,10 @@
 //! A tool call as editors show it.
 //!
-//! Owns the row that a call is shown with, and how files and changes are. Must not know which call it
-//! is.
-
-use agentd_protocol::line::{FileChange, ToolLocation};
-use serde_json::Value;
+//! Owns how files and changes are. Must not know which call it is.
 
 use super::wire::{Location, Output};
-
-/// Longest title, in characters: one row.
-const TITLE: usize = 200;
-
-/// What is done, in a row: a command as it is, else the name and what it is about.
-pub(super) fn title(name: &str, input: &Value) -> String {
-    let text = |field: &str| {
-        let text = input.get(field)?.as_str()?.trim();
-        (!text.is_empty()).then_some(text)
-    };
-    let about = [
-        "path",
-        "file_path",
-        "filePath",
-        "pattern",
-        "query",
-        "url",
-        "uri",
-    ];
-    let title = match (text("command"), text("title")) {
-        (Some(command), _) => command.to_owned(),
-        (None, Some(title)) => title.to_owned(),
-        (None, None) => match about.iter().find_map(|field| text(field)) {
-            Some(about) => format!("{name} {about}"),
-            None => name.to_owned(),
-        },
-    };
-    short(&title)
-}
-
-/// The first row of a text, with a mark where more of it is left out.
-pub(super) fn short(text: &str) -> String {
-    let row = text.lines().next().unwrap_or_default();
-    let mut title: String = row.chars().take(TITLE).collect();
-    if title.len() < text.trim_end().len() {
-        title.push('…');
-    }
-    title
-}
+pub(super) use crate::title::{short, title};
+use agentd_protocol::line::{FileChange, ToolLocation};
 
 /// The files that it is about, where they are named whole.
 pub(super) fn locations(said: &[ToolLocation]) -> Vec<Location> {
@@ -90,26 +49,6 @@ pub(super) fn change(change: &FileChange) -> Option<Output> {
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn acp_tool_title_is_one_short_row() {
-        let long = "x".repeat(300);
-        for (name, input, expected) in [
-            ("bash", json!({"command": "ls -l"}), "ls -l"),
-            ("bash", json!({"command": "a\nb"}), "a…"),
-            ("execute", json!({"title": "list"}), "list"),
-            ("read", json!({"path": "/a b"}), "read /a b"),
-            ("mine", json!({"command": 5}), "mine"),
-            ("mine", json!(null), "mine"),
-            (
-                "bash",
-                json!({"command": long}),
-                &format!("{}…", "x".repeat(200)),
-            ),
-        ] {
-            assert_eq!(title(name, &input), expected);
-        }
-    }
 
     #[test]
     fn acp_tool_locations_are_whole_paths() {

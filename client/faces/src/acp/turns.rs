@@ -20,7 +20,7 @@ use super::state::{self, Prompt, What};
 use super::turn::{Happened, Turn};
 use super::wire::{self, CancelRequest, Update};
 use super::{Acp, OUTPUT_PAUSE, refuse};
-use crate::face::{Outbox, Ticket};
+use crate::face::{Outbox, Ticket, job_of};
 use crate::json_rpc::{self, Failure, INTERNAL_ERROR};
 
 /// What a request has besides its fields.
@@ -516,27 +516,6 @@ fn mode_of(received: &Received) -> Option<String> {
         Some(Line::AgentEvent { kind, data, .. }) if kind == "current_mode_update" => {
             data.as_str().map(str::to_owned)
         }
-        _ => None,
-    }
-}
-
-/// The job that a line is about.
-fn job_of(line: &Line) -> Option<JobId> {
-    match line {
-        Line::Accepted(accepted) => Some(accepted.job),
-        Line::Running { job, .. }
-        | Line::MessageStart { job, .. }
-        | Line::MessageDelta { job, .. }
-        | Line::ThinkingDelta { job, .. }
-        | Line::ToolStart { job, .. }
-        | Line::ToolUpdate { job, .. }
-        | Line::ToolEnd { job, .. }
-        | Line::Question { job, .. }
-        | Line::QuestionClosed { job, .. }
-        | Line::AgentEvent { job, .. } => Some(*job),
-        Line::Note { job, .. } => *job,
-        Line::MessageEnd(end) => end.turn.job,
-        Line::Error(error) => error.turn.as_ref()?.job,
         _ => None,
     }
 }
