@@ -72,18 +72,28 @@ pub(crate) fn check_path(name: &str, path: Option<&str>) -> Result<(), Rejected>
 
 pub(crate) fn check_words(words: &[(&str, &Option<String>)]) -> Result<(), Rejected> {
     for (name, value) in words {
-        if let Some(value) = value
-            && (value.trim().is_empty()
-                || value.len() > 256
-                // They become words of agents' command lines, where this would be an option.
-                || value.starts_with('-')
-                || value.chars().any(char::is_control))
-        {
-            let error = format!(
-                "`{name}` must be 1 to 256 bytes, not blank, without control characters, not starting with `-`"
-            );
-            return Err(invalid(error));
+        if let Some(value) = value {
+            check_word(name, value)?;
         }
+    }
+    Ok(())
+}
+
+/// Checks a word for an agent, such as a model's name or a level.
+///
+/// # Errors
+/// `invalid-request`.
+pub fn check_word(name: &str, value: &str) -> Result<(), Rejected> {
+    if value.trim().is_empty()
+        || value.len() > 256
+        // They become words of agents' command lines, where this would be an option.
+        || value.starts_with('-')
+        || value.chars().any(char::is_control)
+    {
+        let error = format!(
+            "`{name}` must be 1 to 256 bytes, not blank, without control characters, not starting with `-`"
+        );
+        return Err(invalid(error));
     }
     Ok(())
 }

@@ -248,7 +248,7 @@ mod send_check;
 mod tests;
 pub mod work;
 
-pub use crate::check::{check_session, unix_ms};
+pub use crate::check::{check_session, check_word, unix_ms};
 pub use beginning::{Earlier, Speaker};
 pub use choices::{AfterFailure, Mode, OnQuestion, Retry};
 pub use control::{DaemonStop, Drain, Hello, LogLevel, RestartWorker, Status};

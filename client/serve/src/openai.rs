@@ -5,6 +5,7 @@
 
 mod answer;
 mod asking;
+mod attempts;
 mod chat;
 mod deleted;
 pub(crate) mod document;
@@ -13,7 +14,6 @@ mod models;
 mod plan;
 mod read_again;
 mod refusal;
-mod refused;
 mod responses;
 mod routes;
 mod run_events;

@@ -27,7 +27,8 @@ pub fn served() -> Option<(Daemon, Http)> {
 /// How many jobs there are.
 pub fn jobs(daemon: &Daemon) -> usize {
     let answer = &daemon.ask(r#"{"type":"jobs","limit":500}"#)[0];
-    answer["jobs"].as_array().unwrap().len()
+    let rows = answer["jobs"].as_array();
+    rows.unwrap_or_else(|| panic!("{answer}")).len()
 }
 
 pub const SOON: Duration = Duration::from_secs(5);

@@ -2,12 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
+use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{beginning, chat, chunks, content, error, header, said};
 use crate::http::{Http, jobs, served};
-use crate::support::{Daemon, needs, wait_for};
+use crate::support::{Daemon, kill, needs, wait_for};
 
 #[test]
 fn openai_models_are_the_usable_agents() {
@@ -175,6 +177,41 @@ fn chat_asked_again_is_the_same_turn() {
     assert_eq!(jobs(&daemon), 4);
 }
 
+/// How long that client waits.
+const GIVES_UP: Duration = Duration::from_millis(500);
+
+/// A client gives up while the daemon stands still, and asks again before its first attempt is taken.
+#[test]
+fn chat_asked_again_before_acceptance_runs_once() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    for (number, streams) in [(1, false), (2, true)] {
+        let mut body = said(&format!("once {number}"));
+        body["stream"] = streams.into();
+        let text = body.to_string();
+        let head = http.head("POST /v1/chat/completions");
+        kill(daemon.pid(), Signal::SIGSTOP);
+        let mut first = http.connect();
+        let request = format!(
+            "{head}x-stainless-retry-count: 0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        first.write_all(request.as_bytes()).unwrap();
+        first.set_read_timeout(Some(GIVES_UP)).unwrap();
+        assert!(first.read(&mut [0]).is_err());
+        drop(first);
+        let retry = ["-H", "x-stainless-retry-count: 1"];
+        let again = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| http.post_with("/v1/chat/completions", &body, &retry));
+            kill(daemon.pid(), Signal::SIGCONT);
+            asking.join().unwrap()
+        });
+        assert_eq!(again.status, 200, "{again:?}");
+        assert_eq!(jobs(&daemon), number, "{streams}");
+    }
+}
+
 /// Reads a stream up to its first word.
 fn begun(http: &Http, body: &Value) -> BufReader<std::net::TcpStream> {
     let mut stream = http.connect();
@@ -209,6 +246,12 @@ fn chat_stream_that_is_closed_cancels_its_turn() {
     };
     let stopped = wait_for("it is cancelled", || stop(&daemon, "j1"));
     assert_eq!(stopped, "cancelled");
+    // Its client, whose connection broke, must not take what was said until then for the answer.
+    let retry = ["-H", "x-stainless-retry-count: 1"];
+    let again = http.post_with("/v1/chat/completions", &body, &retry);
+    assert_eq!(error(&again).0, 424, "{again:?}");
+    assert_eq!(error(&again).1, "cancelled");
+    assert_eq!(header(&again, "x-agentd-job"), Some("j1"));
     let keeping = Http::with(&daemon.place, &["--keep-turns", "--model", "gpt-4o=timmy"]);
     body["model"] = "gpt-4o".into();
     body["messages"][0]["content"] = "begun [[sleep 500]] on".into();

@@ -103,6 +103,13 @@ fn session_that_is_named_gets_the_last_words() {
         let told = if header.contains("Hermes") { 0 } else { 2 };
         assert_eq!((text.as_str(), before.len()), ("c", told), "{header}");
     }
+    // The session began without instructions: those that come later stand in the prompt, once.
+    for told in ["# Instructions be terse # What the user says now d", "d"] {
+        let system = json!({"role": "system", "content": "be terse"});
+        let messages = json!([system, user("a"), assistant("b"), user("d")]);
+        let (text, _) = talk(&http, &messages, &["-H", "X-Agentd-Session: main"]);
+        assert_eq!(text, told);
+    }
     let (_, odd) = talk(
         &http,
         &json!([user("a")]),

@@ -289,6 +289,15 @@ impl Conversation {
         send.attachments = attachments;
     }
 
+    /// Without what was said before: the session has that.
+    #[must_use]
+    pub fn without_past(&self) -> Self {
+        Self {
+            past: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// What a session begins with, if it can.
     fn beginning(&self) -> Option<(Option<String>, Vec<Earlier>)> {
         let system = Some(&self.system).filter(|system| !system.trim().is_empty());

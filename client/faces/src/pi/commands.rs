@@ -6,6 +6,7 @@
 use agentd_protocol::line::Line;
 use agentd_protocol::models::ModelRow;
 use agentd_protocol::request::check_session;
+use agentd_protocol::request::check_word;
 use agentd_protocol::request::work::SessionTitle;
 use serde_json::{Map, Value, json};
 
@@ -141,9 +142,10 @@ impl Pi {
             | "get_available_models"
             | "cycle_thinking_level"
             | "get_available_thinking_levels" => self.with_models(command, out),
-            "set_thinking_level" => of(command.text("level").map(|level| {
+            "set_thinking_level" => of(command.text("level").and_then(|level| {
+                check_word("level", &level).map_err(|rejected| Reply::failed(rejected.error))?;
                 self.think(level, out);
-                Reply::Done(None)
+                Ok(Reply::Done(None))
             })),
             "set_steering_mode" => of(Mode::read(command).map(|mode| {
                 self.queue.steering_mode = mode;

@@ -386,6 +386,10 @@ fn pi_refuses_what_it_can_not_do() {
             r#"{"type":"set_steering_mode","mode":"x"}"#,
             "set_steering_mode: `mode` is needed",
         ),
+        (
+            r#"{"type":"set_thinking_level","level":"-x"}"#,
+            "set_thinking_level: `level` must be 1 to 256 bytes",
+        ),
         (r#"{"type":"compact"}"#, "compact: Nothing to compact"),
         (
             r#"{"type":"fork","entryId":"j9"}"#,

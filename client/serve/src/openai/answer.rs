@@ -104,12 +104,37 @@ fn no_end(taken: &Taken) -> Failure {
 
 /// Waits for all of it.
 pub(super) async fn whole<T: Teller>(
-    app: &App,
+    app: Arc<App>,
     source: Source,
+    ignored: &[String],
+    teller: impl FnOnce(&Taken) -> T + Send + 'static,
+) -> Result<Response, Refusal> {
+    let (mut answers, answer) = oneshot::channel();
+    let (tasks, ignored) = (app.openai.tasks.clone(), ignored.to_vec());
+    tasks.spawn(async move {
+        // It is sent whether or not anybody waits for it still: who has left asks again, and finds it.
+        let begun = turn::begin(&app, source).await;
+        let waited = async { waited(&app, begun?, &ignored, teller).await };
+        let told = tokio::select! {
+            told = waited => told,
+            () = answers.closed() => return,
+        };
+        let _left = answers.send(told);
+    });
+    answer.await.map_err(|_| lost())?
+}
+
+/// This server's own fault.
+pub(super) fn lost() -> Failure {
+    Failure::new(424, "internal", "this server lost the request")
+}
+
+async fn waited<T: Teller>(
+    app: &App,
+    (mut taken, mut lines): (Taken, Lines<'_>),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T,
 ) -> Result<Response, Refusal> {
-    let (mut taken, mut lines) = turn::begin(app, source).await?;
     let mut stops = app.stopping.clone();
     let settled = tokio::select! {
         settled = lines.settle(app, Duration::MAX) => settled,
@@ -204,10 +229,7 @@ pub(super) async fn streamed<T: Teller>(
             reader.tell(&taken, lines, teller(&taken)).await;
         }
     });
-    let taken = begun.await.map_err(|_| {
-        let why = "this server lost the request";
-        Failure::new(424, "internal", why)
-    })??;
+    let taken = begun.await.map_err(|_| lost())??;
     let body = Body::from_stream(stream::unfold(telling, |mut telling| async {
         let mut pieces = Vec::new();
         if telling.recv_many(&mut pieces, WAITING).await == 0 {

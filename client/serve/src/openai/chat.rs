@@ -3,7 +3,6 @@
 //! Owns the route. Must not know its fields, nor sessions.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use agentd_faces::openai::chat::ChatRequest;
 use agentd_faces::openai::chat_reply::ChatReply;
@@ -15,7 +14,6 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{self, Teller};
 use super::asking::Asking;
@@ -63,18 +61,7 @@ pub(super) async fn chat(
     let mut request = ChatRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let refused = app.openai.refused.clone();
-    refused.recall(&mut asking, Instant::now());
-    let answer = answered(app, &headers, &asking, (request, room));
-    refused.keep(&asking, answer).await
-}
-
-async fn answered(
-    app: Arc<App>,
-    headers: &HeaderMap,
-    asking: &Asking,
-    (request, room): (ChatRequest, OwnedSemaphorePermit),
-) -> Result<Response, Refusal> {
+    let attempt = app.openai.attempts.begin(&mut asking, room).await;
     let ChatRequest {
         model,
         conversation,
@@ -83,9 +70,9 @@ async fn answered(
         user,
         ignored,
     } = request;
-    let blank = session::blank(asking, &model, user.as_deref());
-    let plan = session::plan(&app, asking, &conversation, blank);
-    let source = Source::of(&app, asking, room, plan).await?;
+    let blank = session::blank(&asking, &model, user.as_deref());
+    let plan = session::plan(&app, &asking, &conversation, blank);
+    let source = Source::of(&app, &asking, attempt, plan).await?;
     // It is as large as the request.
     drop(conversation);
     let teller = move |taken: &Taken| Chat {
@@ -94,8 +81,8 @@ async fn answered(
     };
     if streams {
         let on_leave = app.openai.on_leave;
-        answer::streamed(app, headers, (source, on_leave), &ignored, teller).await
+        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
     } else {
-        answer::whole(&app, source, &ignored, teller).await
+        answer::whole(app, source, &ignored, teller).await
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns looking it up. Must not know what is answered with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_client::asked::RequestError;
@@ -15,8 +16,8 @@ use agentd_protocol::rows::{
 use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
 
-use super::Refusal;
-use super::plan::Source;
+use super::plan::{Plan, Source};
+use super::{Refusal, answer};
 use crate::app::App;
 use crate::daemon::Lease;
 
@@ -47,15 +48,20 @@ pub(super) async fn one(app: &App, job: JobId) -> Result<Option<JobRow>, Refusal
     given_back(client, row)
 }
 
-/// Is it the last one of its session?
-pub(super) async fn is_last(app: &App, row: &JobRow) -> Result<bool, Refusal> {
+/// The last one of a session.
+pub(super) async fn last(app: &App, session: &str) -> Result<Option<JobRow>, Refusal> {
     let filter = Jobs {
-        session: Some(row.session.clone()),
+        session: Some(session.to_owned()),
         limit: Some(1),
         ..Jobs::default()
     };
-    let last = newest(app, filter).await?;
-    Ok(last.first().is_some_and(|last| last.job == row.job))
+    Ok(newest(app, filter).await?.pop())
+}
+
+/// Is it the last one of its session?
+pub(super) async fn is_last(app: &App, row: &JobRow) -> Result<bool, Refusal> {
+    let last = last(app, &row.session).await?;
+    Ok(last.is_some_and(|last| last.job == row.job))
 }
 
 /// A session that can be gone on in, if it is there.
@@ -133,12 +139,26 @@ pub(super) async fn epoch(app: &App) -> Result<String, Refusal> {
     Ok(epoch)
 }
 
-/// Hands a turn in, if it wasn't before, and gives its job.
-pub(super) async fn handed_in(app: &App, source: Source) -> Result<JobRow, Refusal> {
+/// Hands a turn in, if it wasn't before, and gives its job. It is handed in whether or not anybody
+/// waits for that still: who has left asks again, and finds it.
+pub(super) async fn handed_in(app: &Arc<App>, source: Source) -> Result<JobRow, Refusal> {
     let mut plan = match source {
         Source::Job(row) => return Ok(*row),
         Source::Plan(plan) => plan,
     };
+    let (tasks, app) = (app.openai.tasks.clone(), Arc::clone(app));
+    let handing = tasks.spawn(async move {
+        let attempt = plan.attempt.take();
+        let taken = taken(&app, *plan).await;
+        if let Some(attempt) = attempt {
+            attempt.ended(&taken);
+        }
+        taken
+    });
+    handing.await.unwrap_or_else(|_| Err(answer::lost().into()))
+}
+
+async fn taken(app: &App, mut plan: Plan) -> Result<JobRow, Refusal> {
     let mut send = std::mem::take(&mut plan.send);
     // Nobody is there who would hear of it and send the other one.
     send.require_context &= !plan.is_told_anew();

@@ -16,8 +16,8 @@ use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use super::asking::Asking;
+use super::attempts::Attempts;
 use super::deleted::Deleted;
-use super::refused::Refused;
 use super::{OnLeave, Refusal, jobs};
 use crate::app::App;
 use crate::jobs::{Named, ask};
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     /// Models by the names that clients have for them.
     pub(crate) aliases: BTreeMap<String, String>,
     pub(crate) deleted: Deleted,
-    pub(crate) refused: Refused,
+    pub(crate) attempts: Attempts,
     /// Streams that are told, and turns that nobody reads any more being cancelled.
     pub(crate) tasks: TaskTracker,
 }
@@ -46,7 +46,7 @@ impl Settings {
             on_leave,
             aliases,
             deleted,
-            refused: Refused::default(),
+            attempts: Attempts::default(),
             tasks: TaskTracker::new(),
         }
     }

@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use agentd_faces::openai as face;
+use agentd_faces::openai::failure::Failure;
 use agentd_protocol::Code;
 use agentd_protocol::request::Send;
-use agentd_protocol::rows::JobRow;
+use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::Jobs;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::asking::Asking;
+use super::attempts::Attempt;
 use super::{Refusal, at, jobs, now};
 use crate::app::App;
 
@@ -22,8 +23,8 @@ pub(super) struct Plan {
     pub(super) send: Send,
     /// Where the first can't be.
     pub(super) other: Option<Other>,
-    /// Of the request, until the turn is taken.
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    /// That it is sent for, until the turn is taken.
+    pub(super) attempt: Option<Attempt>,
 }
 
 /// What is sent instead.
@@ -71,7 +72,7 @@ impl Plan {
         Self {
             send,
             other: None,
-            room: None,
+            attempt: None,
         }
     }
 
@@ -83,7 +84,7 @@ impl Plan {
                 code,
                 anew: None,
             }),
-            room: None,
+            attempt: None,
         }
     }
 
@@ -112,19 +113,43 @@ impl Plan {
 }
 
 impl Source {
-    /// Of a request: its job, if it was made before, else what is planned now, with the request's room.
+    /// Of a request: its job, if it was made before, else what is planned now.
     pub(super) async fn of(
         app: &App,
         asking: &Asking,
-        room: OwnedSemaphorePermit,
+        attempt: Attempt,
         plan: impl Future<Output = Result<Plan, Refusal>>,
     ) -> Result<Self, Refusal> {
-        if let Some(row) = asked_before(app, asking).await? {
-            return Ok(Self::Job(Box::new(row)));
+        let planned = async {
+            match asked_before(app, asking).await? {
+                Some(row) if row.state == JobPhase::Cancelled => Err(cancelled(&row).into()),
+                Some(row) => Ok(Self::Job(Box::new(row))),
+                None => Ok(Self::Plan(Box::new(plan.await?))),
+            }
+        };
+        match planned.await {
+            Ok(Self::Plan(mut plan)) => {
+                plan.attempt = Some(attempt);
+                Ok(Self::Plan(plan))
+            }
+            other => {
+                attempt.ended(&other);
+                other
+            }
         }
-        let mut plan = plan.await?;
-        plan.room = Some(room);
-        Ok(Self::Plan(Box::new(plan)))
+    }
+}
+
+/// Its client would take what was said until then for the whole answer.
+fn cancelled(row: &JobRow) -> Failure {
+    let job = row.job;
+    let why = format!(
+        "the turn of this request was cancelled, as when its stream is closed: job {job} has what it \
+         said; with `--keep-turns` such turns go on"
+    );
+    Failure {
+        job: Some(job),
+        ..Failure::new(424, "cancelled", why)
     }
 }
 

@@ -4,10 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use agentd_client::key;
-use agentd_faces::openai::conversation::{Begins, Conversation, Sum};
+use agentd_faces::openai::conversation::{Begins, Conversation};
 use agentd_faces::openai::failure::Failure;
 use agentd_faces::openai::fields::Fields;
 use agentd_faces::openai::response::{Failing, Progress, ResponseHead};
@@ -17,7 +16,6 @@ use agentd_faces::openai::{self as face, Named as Id};
 use agentd_protocol::line::MessageEnd;
 use agentd_protocol::request::Send;
 use agentd_protocol::rows::{JobPhase, JobRow};
-use agentd_protocol::work::Jobs;
 use agentd_protocol::{JobId, Line};
 use axum::Json;
 use axum::body::Body;
@@ -25,7 +23,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{self, IGNORED, Teller};
 use super::asking::{Asking, Name};
@@ -74,19 +71,8 @@ pub(super) async fn create(
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
     let mut asking = asking.known(&request.conversation);
-    let refused = app.openai.refused.clone();
-    refused.recall(&mut asking, Instant::now());
-    let answer = answered(app, &headers, &asking, (request, room));
-    refused.keep(&asking, answer).await
-}
-
-async fn answered(
-    app: Arc<App>,
-    headers: &HeaderMap,
-    asking: &Asking,
-    (mut request, room): (ResponseRequest, OwnedSemaphorePermit),
-) -> Result<Response, Refusal> {
-    let source = Source::of(&app, asking, room, plan(&app, asking, &request)).await?;
+    let attempt = app.openai.attempts.begin(&mut asking, room).await;
+    let source = Source::of(&app, &asking, attempt, plan(&app, &asking, &request)).await?;
     // It is as large as the request.
     request.conversation = Conversation::default();
     let ignored = std::mem::take(&mut request.ignored);
@@ -109,9 +95,9 @@ async fn answered(
         } else {
             app.openai.on_leave
         };
-        answer::streamed(app, headers, (source, on_leave), &ignored, teller).await
+        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
     } else {
-        answer::whole(&app, source, &ignored, teller).await
+        answer::whole(app, source, &ignored, teller).await
     }
 }
 
@@ -127,7 +113,7 @@ fn head(request: &ResponseRequest, taken: &Taken) -> ResponseHead {
 }
 
 async fn in_background(
-    app: &App,
+    app: &Arc<App>,
     source: Source,
     request: &ResponseRequest,
     ignored: &[String],
@@ -155,7 +141,7 @@ async fn plan(app: &App, asking: &Asking, request: &ResponseRequest) -> Result<P
     if request.in_background {
         session::label(labels, face::BACKGROUND, Some("true"));
     }
-    let instructions = instructions(&request.conversation.system);
+    let instructions = session::instructions(&request.conversation.system);
     session::label(labels, face::INSTRUCTIONS, instructions.as_deref());
     match &request.continues {
         Continues::Itself => session::plan(app, asking, &request.conversation, blank).await,
@@ -169,13 +155,8 @@ async fn plan(app: &App, asking: &Asking, request: &ResponseRequest) -> Result<P
             let name = Name::of(name);
             session::label(labels, face::SESSION, name.word.as_deref());
             blank.session = Some(name.session.clone());
-            let filter = Jobs {
-                session: Some(name.session.clone()),
-                limit: Some(1),
-                ..Jobs::default()
-            };
             let last = match jobs::session(app, &name.session).await? {
-                Some(_) => jobs::newest(app, filter).await?.pop(),
+                Some(_) => jobs::last(app, &name.session).await?,
                 None => None,
             };
             match last {
@@ -187,13 +168,6 @@ async fn plan(app: &App, asking: &Asking, request: &ResponseRequest) -> Result<P
             }
         }
     }
-}
-
-/// What whoever made the client says, as a label.
-fn instructions(system: &str) -> Option<String> {
-    let mut sum = Sum::default();
-    sum.add(system);
-    (!system.is_empty()).then(|| sum.hex())
 }
 
 /// A turn behind this one, in its session: all that the request says is new, but for instructions

@@ -3,7 +3,7 @@
 //! Owns the routes. Must not know the shapes of runs.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentd_faces::openai::failure::Failure;
 use agentd_faces::openai::fields::Fields;
@@ -37,13 +37,9 @@ pub(super) async fn start(
     let mut request = RunRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let refused = &app.openai.refused;
-    refused.recall(&mut asking, Instant::now());
-    let handed_in = async {
-        let source = Source::of(&app, &asking, room, plan(&app, &asking, &request)).await?;
-        jobs::handed_in(&app, source).await
-    };
-    let row = refused.keep(&asking, handed_in).await?;
+    let attempt = app.openai.attempts.begin(&mut asking, room).await;
+    let source = Source::of(&app, &asking, attempt, plan(&app, &asking, &request)).await?;
+    let row = jobs::handed_in(&app, source).await?;
     let started = json!({"run_id": Id::Run.id(row.job), "status": "started"});
     let headers = answer::headers(&Taken::of(&row), &request.ignored);
     Ok((StatusCode::ACCEPTED, headers, Json(started)).into_response())

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use agentd_faces::openai::conversation::{Before, Begins, Conversation, is_same_reply};
+use agentd_faces::openai::conversation::{Before, Begins, Conversation, Sum, is_same_reply};
 use agentd_faces::openai::model::ModelName;
 use agentd_faces::openai::{self as face, fits_label};
 use agentd_protocol::Code;
@@ -33,6 +33,13 @@ pub(super) fn blank(asking: &Asking, model: &ModelName, user: Option<&str>) -> S
     label(&mut send.labels, face::MODEL, model.word.as_deref());
     label(&mut send.labels, face::USER, user);
     send
+}
+
+/// What whoever made the client says, as a label.
+pub(super) fn instructions(system: &str) -> Option<String> {
+    let mut sum = Sum::default();
+    sum.add(system);
+    (!system.is_empty()).then(|| sum.hex())
 }
 
 /// Puts on a label what can be one.
@@ -98,9 +105,18 @@ pub(super) async fn named(
     let mut goes_on = blank;
     goes_on.session = Some(name.session.clone());
     label(&mut goes_on.labels, face::SESSION, name.word.as_deref());
+    let said = instructions(&conversation.system);
+    label(&mut goes_on.labels, face::INSTRUCTIONS, said.as_deref());
     let mut begun = goes_on.clone();
     conversation.put_into(&mut goes_on, Begins::No);
     if jobs::session(app, &name.session).await?.is_some() {
+        let last = jobs::last(app, &name.session).await?;
+        let had = last.and_then(|mut row| row.labels.remove(face::INSTRUCTIONS));
+        if said.is_some() && said != had {
+            conversation
+                .without_past()
+                .put_into(&mut goes_on, Begins::WithNews);
+        }
         return Ok(Plan::only(goes_on));
     }
     conversation.put_into(&mut begun, Begins::Yes);

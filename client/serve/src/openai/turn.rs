@@ -125,10 +125,17 @@ impl<'a> Lines<'a> {
 pub(super) async fn begin<'a>(app: &'a App, source: Source) -> Result<(Taken, Lines<'a>), Refusal> {
     match source {
         Source::Job(row) => found(app, &row).await,
-        Source::Plan(plan) => match planned(app, *plan).await {
-            Err(refusal) => Err(models::explained(app, refusal).await),
-            begun => begun,
-        },
+        Source::Plan(mut plan) => {
+            let attempt = plan.attempt.take();
+            let begun = planned(app, *plan).await;
+            if let Some(attempt) = attempt {
+                attempt.ended(&begun);
+            }
+            match begun {
+                Err(refusal) => Err(models::explained(app, refusal).await),
+                begun => begun,
+            }
+        }
     }
 }
 

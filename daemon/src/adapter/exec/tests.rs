@@ -56,11 +56,10 @@ fn exec_that_prints_nothing_says_its_errors() {
             exec.decode(portion, &mut events, &mut write);
         }
         exec.exited(exit, tail, &mut events);
-        let note = events.into_iter().find_map(|event| match event {
+        events.into_iter().find_map(|event| match event {
             WorkerEvent::Noted { code, text, .. } => Some((code, text)),
             _ => None,
-        });
-        note
+        })
     };
     let (code, text) = noted(&[], Exit::Code(0), " only this\n").unwrap();
     assert_eq!(code, "no-text");
