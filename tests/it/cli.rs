@@ -518,7 +518,7 @@ fn aborting_draining_restarting_and_stopping_by_hand() {
     assert!(
         collected
             .stdout
-            .starts_with(&format!("{job} cancelled\nx\n")),
+            .starts_with(&format!("{job} cancelled (chaos)\nx\n")),
         "{collected:?}"
     );
     assert_eq!(daemon.agentctl(&["abort"]).stdout, "nothing was running\n");

@@ -8,14 +8,15 @@ use std::time::Instant;
 use agentd_client::ClientError;
 use serde_json::Value;
 
-use crate::face::{Face as _, Outbox};
+use crate::face::{Face, Outbox};
+use crate::gateway::{self, Gateway};
 use crate::json_rpc::Message;
 use crate::mcp::{Mcp, Settings};
 
 /// Each line of an MCP client that asks for something, or is no message, is answered once; where nobody
 /// serves, by that. All that is said are messages.
 pub fn mcp(bytes: &[u8]) {
-    let mut face = Mcp::new(Settings {
+    let face = Mcp::new(Settings {
         cwd: Some("/project".into()),
         answers: true,
         abort_cancelled: true,
@@ -23,8 +24,27 @@ pub fn mcp(bytes: &[u8]) {
         nonce: "nonce".to_owned(),
         inside: false,
     });
+    json_rpc(face, bytes.split(|byte| *byte == b'\n'));
+}
+
+/// The same of a client of Hermes' gateway, which may say blank lines.
+pub fn gateway(bytes: &[u8]) {
+    let settings = gateway::Settings {
+        agent: None,
+        here: Some("/project".to_owned()),
+        nonce: "nonce".to_owned(),
+    };
+    let face = Gateway::new(settings, Instant::now());
+    let lines = bytes.split(|byte| *byte == b'\n');
+    json_rpc(
+        face,
+        lines.filter(|line| !line.iter().all(u8::is_ascii_whitespace)),
+    );
+}
+
+fn json_rpc<'a>(mut face: impl Face, lines: impl Iterator<Item = &'a [u8]>) {
     let (mut out, now) = (Outbox::default(), Instant::now());
-    for line in bytes.split(|byte| *byte == b'\n') {
+    for line in lines {
         let waits = match Message::parse(line) {
             Message::Request { .. } | Message::Invalid { .. } => 1,
             Message::Notification { .. } | Message::Response { .. } => 0,
@@ -60,6 +80,11 @@ fn answers(out: &mut Outbox) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn fuzzing_corpus_of_gateway_holds() {
+        crate::replay::replay("gateway", super::gateway);
+    }
+
     #[test]
     fn fuzzing_corpus_of_mcp_holds() {
         crate::replay::replay("mcp", super::mcp);

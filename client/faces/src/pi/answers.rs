@@ -97,7 +97,7 @@ impl Pi {
             Ok(Line::SessionHistory { turns, next, .. }) => {
                 past.turns.extend(turns);
                 if let Some(after) = next {
-                    let wanted = json!({"session": self.session, "after": after});
+                    let wanted = json!({"session": self.session, "after": after, "events": true});
                     return self.ask("session.history", &wanted, What::Past(command, past), out);
                 }
                 None

@@ -379,7 +379,7 @@ impl Pi {
         if !self.exists {
             return self.past_command(command, &Past::default());
         }
-        let wanted = json!({"session": self.session});
+        let wanted = json!({"session": self.session, "events": true});
         let what = What::Past(Some(command.clone()), Past::default());
         self.ask("session.history", &wanted, what, out);
         Reply::Later

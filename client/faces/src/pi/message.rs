@@ -161,8 +161,21 @@ fn facts_of(turn: &TurnRow) -> TurnFacts {
     }
 }
 
+/// What the agent was told while it worked.
+fn told(turn: &TurnRow) -> impl Iterator<Item = String> {
+    let lines = turn
+        .events
+        .iter()
+        .filter_map(|event| serde_json::from_value(event.clone()).ok());
+    lines.filter_map(|line| match line {
+        Line::Note { code, text, .. } if code == "steered" => Some(text),
+        _ => None,
+    })
+}
+
 impl Past {
-    /// All messages. Where calls stood between them isn't kept: the last message stands behind them.
+    /// All messages. Where calls and what the agent was told stood between them isn't kept: the last
+    /// message stands behind them.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for turn in &self.turns {
@@ -184,6 +197,9 @@ impl Past {
                 let of = (&*call.tool_call_id, &*call.name);
                 let result = tool_result(of, &call.output, call.ok.unwrap_or(false), ms);
                 add(format!("{}.r{at}", turn.job), result);
+            }
+            for (at, said) in told(turn).enumerate() {
+                add(format!("{}.s{at}", turn.job), user(&said, ms));
             }
             let last = turn.messages.len().saturating_sub(1);
             for (at, said) in turn.messages.iter().enumerate() {

@@ -235,7 +235,7 @@ impl Pi {
     }
 
     fn look_at_past(&mut self, out: &mut Outbox) {
-        let wanted = json!({"session": self.session});
+        let wanted = json!({"session": self.session, "events": true});
         let past = What::Past(None, Past::default());
         self.ask("session.history", &wanted, past, out);
     }

@@ -238,7 +238,9 @@ fn past() -> Value {
     };
     let turn = |job: &str, text: &str, said: &str| {
         json!({"job": job, "state": "completed", "accepted_at": "2026-11-27T00:00:00Z", "text": text,
-            "messages": [{"message": 0, "text": said}], "final": last(said)})
+        "messages": [{"message": 0, "text": said}], "final": last(said), "events": [
+            {"type": "note", "job": job, "level": "info", "code": "steered", "text": "left"},
+        ]})
     };
     json!({"type": "session.history", "ok": true, "session": "s",
         "turns": [turn("j1", "one", "eins"), turn("j2", "two", "zwei")]})
@@ -250,13 +252,13 @@ fn pi_session_is_found_and_left() {
     scene.command("get_state", json!({}));
     assert_eq!(
         scene.answer("session.history", past()),
-        json!({"session": "s"})
+        json!({"session": "s", "events": true})
     );
     let state = scene.data();
     assert_eq!(state["sessionFile"], "/state/pi-sessions/s.jsonl");
     assert_eq!(
         (&state["sessionId"], &state["messageCount"]),
-        (&json!("s"), &json!(4))
+        (&json!("s"), &json!(6))
     );
     scene.command("get_session_stats", json!({}));
     scene.answer("session.history", past());
@@ -264,7 +266,7 @@ fn pi_session_is_found_and_left() {
     let tokens = json!({"input": 12, "output": 6, "cacheRead": 8, "cacheWrite": 0, "total": 26});
     assert_eq!(
         (&stats["tokens"], &stats["totalMessages"]),
-        (&tokens, &json!(4))
+        (&tokens, &json!(6))
     );
     scene.command("get_last_assistant_text", json!({}));
     scene.answer("session.history", past());
@@ -275,6 +277,11 @@ fn pi_session_is_found_and_left() {
     assert_eq!(
         (&entries["entries"][0]["id"], &entries["leafId"]),
         (&json!("j2"), &json!("j2.0"))
+    );
+    assert_eq!(entries["entries"][1]["message"]["role"], "user");
+    assert_eq!(
+        entries["entries"][1]["message"]["content"][0]["text"],
+        "left"
     );
     // Another one begins with what was said before.
     scene.command("fork", json!({"entryId": "j2"}));
@@ -319,7 +326,7 @@ fn pi_first_session_is_of_agentd() {
     let wanted = scene.answer("session.fork", copied);
     assert_eq!(wanted, json!({"session": "s", "to": SESSION}));
     scene.answer("session.history", past());
-    assert_eq!(scene.data()["messageCount"], 4);
+    assert_eq!(scene.data()["messageCount"], 6);
     // What is known of it goes to the daemon.
     scene.command("set_session_name", json!({"name": "n"}));
     let titled = json!({"type": "session.title", "ok": true, "session": SESSION, "title": "n"});

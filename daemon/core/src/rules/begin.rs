@@ -217,15 +217,15 @@ impl State {
         let (Some(job), Some(slot)) = (job, slot) else {
             return;
         };
-        // None is ever there for it.
-        if slot.is_one_turn() {
-            return;
-        }
         let was_there = match slot.phase {
             SlotPhase::Ready { since, .. } => slot.served || since < job.accepted_at,
             _ => false,
         };
         slot.served = true;
+        // None is ever there for a process of one turn.
+        if slot.is_one_turn() {
+            return;
+        }
         if was_there {
             self.counters.pool_hits += 1;
         } else {
