@@ -111,7 +111,10 @@ fn ssh_reaches_the_daemon_there_by_every_command() {
     let jobs = world.ok(&["--host", "mac", "dispatch", "one", "two"]);
     let jobs: Vec<&str> = jobs.split_whitespace().collect();
     let collected = world.ok(&["--host", "mac", "collect", jobs[0], jobs[1]]);
-    let expected = format!("{} done (timmy)\none\n{} done (timmy)\ntwo\n", jobs[0], jobs[1]);
+    let expected = format!(
+        "{} done (timmy)\none\n{} done (timmy)\ntwo\n",
+        jobs[0], jobs[1]
+    );
     assert_eq!(collected, expected);
     let lines = world.ok(&["--host", "mac", "export"]);
     assert!(lines.lines().count() > 3, "{lines}");

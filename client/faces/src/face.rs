@@ -125,6 +125,16 @@ impl Outbox {
     }
 }
 
+/// Why nobody serves, and what to do about it, for clients that show one sentence.
+pub(crate) fn sentence(why: &ClientError) -> String {
+    match why {
+        ClientError::Unreachable {
+            hint: Some(hint), ..
+        } => format!("{why}: {hint}"),
+        _ => why.to_string(),
+    }
+}
+
 /// The job that a line is about.
 pub(crate) fn job_of(line: &Line) -> Option<JobId> {
     match line {

@@ -28,7 +28,7 @@ use time::OffsetDateTime;
 
 use self::request::{Asks, Failure, Stage, Wanted};
 use self::run::{BUSY, Run, Why};
-use crate::face::{Face, Outbox, Ticket};
+use crate::face::{self, Face, Outbox, Ticket};
 use crate::openai::fits_label;
 
 /// Runs that are to end have so long.
@@ -520,12 +520,7 @@ impl Face for Bridge {
     }
 
     fn unreachable(&mut self, why: &ClientError, _now: Instant, out: &mut Outbox) {
-        let message = match why {
-            ClientError::Unreachable {
-                hint: Some(hint), ..
-            } => format!("{why}: {hint}"),
-            _ => why.to_string(),
-        };
+        let message = face::sentence(why);
         self.give_up_all(&message, out);
     }
 

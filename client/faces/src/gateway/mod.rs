@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 
 use self::question::Question;
 use self::turn::Turn;
-use crate::face::{Face, Outbox, Ticket};
+use crate::face::{self, Face, Outbox, Ticket};
 use crate::json_rpc::{self, Failure, Message};
 
 /// No session of that name.
@@ -398,12 +398,7 @@ impl Face for Gateway {
     }
 
     fn unreachable(&mut self, why: &ClientError, _now: Instant, out: &mut Outbox) {
-        let why = match why {
-            ClientError::Unreachable {
-                hint: Some(hint), ..
-            } => format!("{why}: {hint}"),
-            _ => why.to_string(),
-        };
+        let why = face::sentence(why);
         self.following = None;
         self.lose_turns(&why, out);
         for (_, asked) in std::mem::take(&mut self.asked) {

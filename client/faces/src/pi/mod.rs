@@ -31,7 +31,7 @@ use self::commands::Command;
 use self::message::{Named, Past};
 use self::queue::Queue;
 use self::turn::Turn;
-use crate::face::{Face, Outbox, Ticket};
+use crate::face::{self, Face, Outbox, Ticket};
 
 /// What a face is told at its start: the words of the command line that have a meaning here.
 #[derive(Clone, Debug)]
@@ -390,12 +390,7 @@ impl Face for Pi {
     }
 
     fn unreachable(&mut self, why: &ClientError, _now: Instant, out: &mut Outbox) {
-        let why = match why {
-            ClientError::Unreachable {
-                hint: Some(hint), ..
-            } => format!("{why}: {hint}"),
-            _ => why.to_string(),
-        };
+        let why = face::sentence(why);
         for (_, asked) in std::mem::take(&mut self.asked) {
             self.fail(asked, &why, out);
         }
