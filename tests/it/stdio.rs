@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Value, json};
 
+use crate::cli_jobs::piped;
 use crate::support::{AGENTD, Daemon, Place, Reaped, finish, wait_for};
 
 const ASKED: &[u8] = b"{\"agent\":\"timmy\",\"prompt\":\"hi\"}\n";
@@ -187,4 +188,36 @@ fn stdio_worker_inherits_nothing_that_was_open() {
     let done = finish(command, b"{\"agent\":\"open\",\"prompt\":\"which?\"}\n");
     assert!(done.stdout.contains("pipe:["), "{done:?}");
     assert!(!done.stdout.contains("secret"), "{done:?}");
+}
+
+/// The lines of the proposal that this protocol began with, as they stand in it.
+#[test]
+fn stdio_takes_the_lines_it_began_with() {
+    let place = place();
+    let said = |lines: &str| -> Vec<Value> {
+        let finished = piped(&place, &["stdio"], lines);
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        let lines = finished.stdout.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let of = |lines: &[Value], kind: &str| {
+        let line = lines.iter().find(|line| line["type"] == kind);
+        line.unwrap_or_else(|| panic!("no {kind}: {lines:#?}"))
+            .clone()
+    };
+    let sent =
+        said("{\"type\":\"send\", \"text\":\"hi\", \"session\":\"main\", \"thinking\":\"low\"}\n");
+    assert_eq!(of(&sent, "message_start")["role"], "assistant");
+    assert_eq!(of(&sent, "message_end")["text"], "hi");
+    let said = said("{\"type\":\"abort\"}\n{\"type\":\"status\"}\n{\"type\":\"compact\"}\n");
+    assert_eq!(of(&said, "abort")["ok"], true);
+    let status = of(&said, "status");
+    assert!(
+        status["ok"] == true && status["details"].is_string(),
+        "{status}"
+    );
+    // It names no session, and none is in use.
+    assert!(of(&said, "error")["error"].is_string());
 }
