@@ -239,18 +239,11 @@ async fn failed(
     label: &str,
     with_cancelled: bool,
 ) -> Result<Unfinished, Exit> {
-    let pages = JobPages::new(Jobs {
-        label: Some(label.to_owned()),
-        ..Jobs::default()
-    });
-    let pages = pages.rest(client).await;
-    let rows: Vec<JobRow> = pages.map_err(|error| ask::tell(&error))?.concat();
-    let retried = retried(&rows);
     let mut found = Unfinished {
         jobs: Vec::new(),
         cancelled: 0,
     };
-    for row in rows.iter().rev().filter(|row| !retried.contains(&row.job)) {
+    for row in labelled(client, label).await? {
         match row.state {
             JobPhase::Cancelled if !with_cancelled => found.cancelled += 1,
             JobPhase::Failed | JobPhase::Interrupted | JobPhase::Cancelled => {
@@ -262,10 +255,20 @@ async fn failed(
     Ok(found)
 }
 
-/// Those that were sent again: what becomes of them now, other jobs of theirs say.
-pub(super) fn retried(rows: &[JobRow]) -> BTreeSet<JobId> {
+/// The jobs with a label, oldest first, but for those that were sent again: what becomes of these, other
+/// jobs of theirs say.
+pub(super) async fn labelled(client: &mut Client, label: &str) -> Result<Vec<JobRow>, Exit> {
+    let pages = JobPages::new(Jobs {
+        label: Some(label.to_owned()),
+        ..Jobs::default()
+    });
+    let pages = pages.rest(client).await;
+    let mut rows: Vec<JobRow> = pages.map_err(|error| ask::tell(&error))?.concat();
     let labels = rows.iter().filter_map(|row| row.labels.get(RETRY_OF));
-    labels.filter_map(|job| job.parse().ok()).collect()
+    let retried: BTreeSet<JobId> = labels.filter_map(|job| job.parse().ok()).collect();
+    rows.retain(|row| !retried.contains(&row.job));
+    rows.reverse();
+    Ok(rows)
 }
 
 /// The new send, with what is asked for this time; says why there is none.

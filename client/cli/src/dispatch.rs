@@ -136,17 +136,10 @@ pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Res
     exit
 }
 
-/// The jobs with a label, oldest first, but for those that were sent again; says so when there is none.
+/// Those of a label; says so when there is none.
 async fn labelled(client: &mut Client, label: &str) -> Result<Vec<JobId>, Exit> {
-    let pages = JobPages::new(Jobs {
-        label: Some(label.to_owned()),
-        ..Jobs::default()
-    });
-    let pages = pages.rest(client).await;
-    let rows = pages.map_err(|error| ask::tell(&error))?.concat();
-    let retried = attach::retried(&rows);
-    let jobs = rows.iter().rev().map(|row| row.job);
-    let jobs: Vec<JobId> = jobs.filter(|job| !retried.contains(job)).collect();
+    let rows = attach::labelled(client, label).await?;
+    let jobs: Vec<JobId> = rows.iter().map(|row| row.job).collect();
     if jobs.is_empty() {
         let error = format!("there is no job with the label `{}`", output::safe(label));
         let hint = "`agentctl jobs` lists them with their labels";
