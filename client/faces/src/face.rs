@@ -8,7 +8,7 @@ use std::time::Instant;
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
 use agentd_protocol::JobId;
-use agentd_protocol::line::Line;
+use agentd_protocol::line::{ErrorLine, Line};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -132,6 +132,14 @@ pub(crate) fn sentence(why: &ClientError) -> String {
             hint: Some(hint), ..
         } => format!("{why}: {hint}"),
         _ => why.to_string(),
+    }
+}
+
+/// An error of the daemon and what to do about it, for the same clients.
+pub(crate) fn hinted(error: &ErrorLine) -> String {
+    match &error.hint {
+        Some(hint) => format!("{}: {hint}", error.error),
+        None => error.error.clone(),
     }
 }
 

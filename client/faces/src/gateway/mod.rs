@@ -294,14 +294,7 @@ fn failure(error: &ErrorLine) -> Failure {
     };
     Failure {
         data: Some(json!({"code": error.code})),
-        ..Failure::new(code, sentence(error))
-    }
-}
-
-fn sentence(error: &ErrorLine) -> String {
-    match &error.hint {
-        Some(hint) => format!("{}: {hint}", error.error),
-        None => error.error.clone(),
+        ..Failure::new(code, face::hinted(error))
     }
 }
 

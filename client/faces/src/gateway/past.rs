@@ -6,7 +6,7 @@ use agentd_protocol::line::{Line, TurnFacts};
 use agentd_protocol::rows::{JobPhase, TurnRow};
 use serde_json::{Value, json};
 
-use super::sentence;
+use crate::face::hinted;
 use crate::title::title;
 
 /// Has it no end?
@@ -28,7 +28,7 @@ pub(super) fn facts(turn: &TurnRow) -> (TurnFacts, Option<String>) {
     match last {
         Some(Line::MessageEnd(end)) => (end.turn, None),
         Some(Line::Error(error)) => {
-            let why = sentence(&error);
+            let why = hinted(&error);
             (error.turn.unwrap_or_default(), Some(why))
         }
         _ => (TurnFacts::default(), None),

@@ -13,7 +13,7 @@ use agentd_protocol::rows::TurnRow;
 use serde_json::{Value, json};
 
 use super::question::Question;
-use super::sentence;
+use crate::face::hinted;
 use crate::title::{short, title};
 
 /// A type and its payload.
@@ -144,7 +144,7 @@ impl Turn {
                 return self.ends(job, (status, error), end.turn, events);
             }
             Line::Error(error) => {
-                let why = sentence(&error);
+                let why = hinted(&error);
                 let facts = error.turn.unwrap_or_default();
                 return self.ends(job, ("error", Some(why)), facts, events);
             }

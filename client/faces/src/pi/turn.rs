@@ -12,6 +12,7 @@ use agentd_protocol::request::Send;
 use serde_json::{Value, json};
 
 use super::message::{self, Named};
+use crate::face::hinted;
 
 /// A turn that was asked for and has no end.
 pub(super) struct Turn {
@@ -157,10 +158,7 @@ impl Turn {
                 });
             }
             Line::Error(error) => {
-                let why = match &error.hint {
-                    Some(hint) => format!("{}: {hint}", error.error),
-                    None => error.error.clone(),
-                };
+                let why = hinted(&error);
                 return Happened::Ended(End {
                     stop: Stop::EndTurn,
                     error: Some(why),
