@@ -293,8 +293,9 @@ impl Conversation {
     #[must_use]
     pub fn without_past(&self) -> Self {
         Self {
+            system: self.system.clone(),
             past: Vec::new(),
-            ..self.clone()
+            turn: self.turn.clone(),
         }
     }
 

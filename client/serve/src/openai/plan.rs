@@ -43,12 +43,7 @@ impl Other {
         self.code == code
     }
 
-    /// Is it sent where the agent has lost what was said before?
-    pub(super) const fn is_told_anew(&self) -> bool {
-        self.anew.is_some()
-    }
-
-    /// What is sent then.
+    /// What is sent where the agent has lost what was said before.
     pub(super) fn anew(self) -> Option<Send> {
         let idempotency_key = self.anew?;
         Some(Send {
@@ -98,7 +93,8 @@ impl Plan {
 
     /// Is the other one sent where the agent has lost what was said before?
     pub(super) fn is_told_anew(&self) -> bool {
-        self.other.as_ref().is_some_and(Other::is_told_anew)
+        let other = self.other.as_ref();
+        other.is_some_and(|other| other.anew.is_some())
     }
 
     /// The other send, if this refusal asks for it.

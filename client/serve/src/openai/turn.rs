@@ -43,7 +43,7 @@ pub(super) struct Lines<'a> {
     /// What was read already.
     ahead: VecDeque<Result<Line, Refusal>>,
     /// What is sent where the agent has lost what was said before.
-    anew: Option<Box<Other>>,
+    anew: Option<Box<Send>>,
 }
 
 enum Origin<'a> {
@@ -74,11 +74,8 @@ impl<'a> Lines<'a> {
         let read = timeout(within, ahead(self)).await;
         let anew = self.anew.take();
         match (read, anew) {
-            (Ok(Err(refusal)), Some(other)) if refusal.failure.code == Code::ContextLost.name() => {
-                let Some(send) = other.anew() else {
-                    return Err(refusal);
-                };
-                let (taken, lines) = sent(app, send).await?;
+            (Ok(Err(refusal)), Some(send)) if refusal.failure.code == Code::ContextLost.name() => {
+                let (taken, lines) = sent(app, *send).await?;
                 *self = lines;
                 return Ok(Some(taken));
             }
@@ -150,8 +147,7 @@ async fn planned(app: &App, mut plan: Plan) -> Result<(Taken, Lines<'_>), Refusa
             Err(refusal) => refusal,
         },
         Ok((taken, mut lines)) => {
-            let other = plan.other.take();
-            lines.anew = other.filter(Other::is_told_anew).map(Box::new);
+            lines.anew = plan.other.take().and_then(Other::anew).map(Box::new);
             return Ok((taken, lines));
         }
         Err(refusal) => refusal,
