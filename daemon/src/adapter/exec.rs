@@ -263,9 +263,7 @@ impl Exec {
     }
 
     fn failed(&self, exit: Exit, tail: &str) -> Outcome {
-        let tail = tail.trim();
-        let from = tail.ceil_char_boundary(tail.len().saturating_sub(STDERR));
-        let error = match &tail[from..] {
+        let error = match last_said(tail) {
             "" => format!(
                 "agent `{}` {exit} and said nothing on standard error",
                 self.agent
@@ -274,6 +272,12 @@ impl Exec {
         };
         Outcome::failed(Failure::new(Code::AgentFailed, error))
     }
+}
+
+/// The end of what was said on standard error.
+fn last_said(tail: &str) -> &str {
+    let tail = tail.trim();
+    &tail[tail.ceil_char_boundary(tail.len().saturating_sub(STDERR))..]
 }
 
 impl Adapter for Exec {
@@ -327,17 +331,13 @@ impl Adapter for Exec {
         }
         self.emit(&beyond, events);
         let Some(turn) = self.turn else { return };
-        let said = tail.trim();
+        let said = last_said(tail);
         if exit == Exit::Code(0) && self.streamed == 0 && !said.is_empty() {
-            let from = said.ceil_char_boundary(said.len().saturating_sub(STDERR));
             events.push(WorkerEvent::Noted {
                 turn: Some(turn),
                 level: Level::Warning,
                 code: "no-text",
-                text: format!(
-                    "it printed nothing; on standard error it said: {}",
-                    &said[from..]
-                ),
+                text: format!("it printed nothing; on standard error it said: {said}"),
             });
         }
         let outcome = match exit {
