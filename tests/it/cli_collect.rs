@@ -64,6 +64,26 @@ fn collect_that_is_left_names_one_command() {
 }
 
 #[test]
+fn dispatch_asks_each_agent_named() {
+    let daemon = Daemon::start();
+    let words = ["dispatch", "--agents", "chaos,timmy", "--collect", "a", "b"];
+    let again = [&words[..], &["--key-prefix", "k"]].concat();
+    for words in [&again, &again] {
+        let done = daemon.agentctl(words);
+        for who in [
+            "j1 done (chaos)",
+            "j2 done (timmy)",
+            "j3 done (chaos)",
+            "j4 done (timmy)",
+        ] {
+            assert!(done.stdout.contains(who), "{done:?}");
+        }
+    }
+    let named = daemon.agentctl(&["dispatch", "--agents", "chaos", "--session", "s", "a"]);
+    assert_eq!(named.code, Some(2), "{named:?}");
+}
+
+#[test]
 fn ps_says_what_running_turns_do() {
     let daemon = Daemon::start();
     for (job, does, says) in [

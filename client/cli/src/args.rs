@@ -238,6 +238,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   agentctl dispatch \"count the tests\" \"count the files\"
+  agentctl dispatch --agents pi,claude --collect \"review the last commit\"
   agentctl dispatch --label run=7 --key-prefix run-7 < prompts.txt
   echo '{\"prompt\":\"hi\",\"agent\":\"pi\"}' | agentctl dispatch --collect
 

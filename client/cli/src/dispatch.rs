@@ -389,10 +389,17 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
             .map(|prompt| compose::send_of_text(prompt, &common))
             .collect())
     };
-    Ok(sends.and_then(|mut sends| {
+    Ok(sends.and_then(|sends| {
         if sends.is_empty() {
             return Err("there is no turn to dispatch".to_owned());
         }
+        let mut sends: Vec<Send> = match args.agents.as_slice() {
+            [] => sends,
+            agents => sends
+                .into_iter()
+                .flat_map(|send| to_each(send, agents))
+                .collect(),
+        };
         for (number, send) in sends.iter_mut().enumerate() {
             let key = || format!("{prefix}-{}", number + 1);
             // By their place: the same command with the same prefix asks for the same jobs.
@@ -400,6 +407,18 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
         }
         Ok(sends)
     }))
+}
+
+/// The same turn to every agent; a line that names its own goes to that one.
+fn to_each(send: Send, agents: &[String]) -> Vec<Send> {
+    if send.agent.is_some() {
+        return vec![send];
+    }
+    let to = |agent: &String| Send {
+        agent: Some(agent.clone()),
+        ..send.clone()
+    };
+    agents.iter().map(to).collect()
 }
 
 fn tell(error: &RequestError, prefix: &str) -> Exit {
