@@ -2,7 +2,8 @@
 # HTTP as other programs know it: its document is valid, what it says of the server is true of a
 # real one, and a client made of nothing but the document works.
 #
-#   bash packaging/ci/http.sh DIRECTORY      where the tools are kept between runs
+#   bash packaging/ci/http.sh DIRECTORY [CASES]      where the tools are kept between runs, and how many
+#                                                    cases of each kind are made up for each operation
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -80,7 +81,8 @@ PYTHON
 
 # What the document allows, and much that it doesn't, against the server itself.
 (cd "$place/run" && URL=$url TOKEN=$token \
-    "$tools/bin/st" --config-file "$OLDPWD/packaging/ci/schemathesis.toml" run "$place/openapi.json")
+    "$tools/bin/st" --config-file "$OLDPWD/packaging/ci/schemathesis.toml" run \
+    --max-examples "${2:-10}" "$place/openapi.json")
 kill -0 "$server" && kill -0 "$daemon"
 "$programs/agentctl" status >/dev/null
 if grep -E 'panicked| 500 [0-9]+ ms' "$place"/*.log; then exit 1; fi

@@ -2,8 +2,9 @@
 # The Python package as a newcomer gets it: a wheel, in a fresh environment, against the daemon of
 # target/debug; and its types and style.
 #
-#   bash packaging/ci/python.sh DIRECTORY      where mypy and ruff are kept between runs: empty, or
-#                                              not there, or made by this
+#   bash packaging/ci/python.sh DIRECTORY [all]      where mypy and ruff are kept between runs: empty, or
+#                                                    not there, or made by this; `all` tries every other
+#                                                    Python that is here, too
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -52,7 +53,8 @@ repository=$PWD
 cd "$place/package"
 env -u PYTHONPATH AGENTD_REPOSITORY="$repository" AGENTD_STANDARD_WEBHOOKS="$tools/bin/python" \
     "$place/fresh/bin/python" -m unittest
-# Every other Python that is here: asyncio isn't the same in all of them.
+[ "${2:-}" = all ] || exit 0
+# asyncio isn't the same in all of them.
 ours=$("$place/fresh/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 "$place/fresh/bin/pip" install --quiet --no-index --target "$place/wheel" "$place"/agentd-*.whl
 for version in 3.10 3.11 3.12 3.13 3.14; do

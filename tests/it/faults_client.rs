@@ -324,7 +324,7 @@ fn a14_session_has_one_holder_in_every_race() {
     }
     let pids = [daemon.pid(), one.0.id(), other.0.id()];
     let mut total = 0;
-    for round in 0..repeats("AGENTD_TEST_RACES", 200) {
+    for round in 0..repeats("AGENTD_TEST_RACES", 100) {
         let ends = race(&mut racers, &format!("s{round}"), daemon.place.dir.path());
         let ran = ran(&ends, &pids);
         assert!(ran > 0, "nobody had the session: {ends:#?}");
@@ -336,7 +336,7 @@ fn a14_session_has_one_holder_in_every_race() {
 #[test]
 fn a14_three_at_once_share_a_new_store() {
     // Where two make the store together, one of some sixty was refused once.
-    for _ in 0..repeats("AGENTD_TEST_RACES", 200) / 5 {
+    for _ in 0..repeats("AGENTD_TEST_RACES", 100) / 5 {
         let place = ledger_place();
         let (one, to_one) = long_one_shot(&place);
         let (other, to_other) = long_one_shot(&place);
