@@ -258,9 +258,15 @@ fn config_not_in_force_is_noted_before_turns() {
     // In a script, too, beside the answer; and never to whoever wants the answer alone.
     let piped = daemon.agentctl(&send);
     assert!(piped.stderr.contains("not in force"), "{piped:?}");
-    // Who has just given a key looks there whether it counts.
-    let listed = daemon.agentctl(&["agents"]);
-    assert!(listed.stderr.contains("not in force"), "{listed:?}");
+    // Who has just given a key, or an agent, looks there whether it counts.
+    for words in [
+        &["agents"][..],
+        &["agents", "test", "timmy"],
+        &["agents", "test", "new"],
+    ] {
+        let looked = daemon.agentctl(words);
+        assert!(looked.stderr.contains("not in force"), "{looked:?}");
+    }
     assert_eq!(piped.stdout, "hi\n", "{piped:?}");
     let quiet = daemon.agentctl(&[&send[..], &["--quiet"]].concat());
     assert!(!quiet.stderr.contains("not in force"), "{quiet:?}");

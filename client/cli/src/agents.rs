@@ -18,6 +18,7 @@ use serde_json::json;
 use super::args::{
     AddAgentArgs, AgentNameArgs, AgentsArgs, AgentsCommand, DefaultAgentArgs, TestAgentArgs,
 };
+use super::config_check::Unusable;
 use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
@@ -332,25 +333,30 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
         Some(Line::Error(error)) => error.turn.as_ref(),
         _ => None,
     };
-    if let Some(session) = turn.and_then(|turn| turn.session.as_deref()) {
-        forget(session, socket).await;
-    }
+    let session = turn.and_then(|turn| turn.session.as_deref());
+    let unusable = leave(session, socket).await;
     let exit = outcome::conclude(&outcome, Again::Send(&send));
     if let Some(told) = view.told.filter(|_| exit != Exit::Done) {
         let (name, told) = (&args.name, render::preview(&told));
         output::note(&format!("the last that was heard of `{name}`: {told}"));
     }
+    if let Some(unusable) = unusable {
+        output::note(&unusable.not_in_force());
+    }
     Ok(exit)
 }
 
-/// Ends the session of a try. One that stays is in nobody's way.
-async fn forget(session: &str, socket: Option<&Path>) {
-    if let Ok(mut client) =
-        Client::connect_or_oneshot(ask::options(socket, Fallback::Allowed)).await
-    {
+/// Ends the session of a try: one that stays is in nobody's way. And says why it may not have been the
+/// agent that is configured now.
+async fn leave(session: Option<&str>, socket: Option<&Path>) -> Option<Unusable> {
+    let options = ask::options(socket, Fallback::Allowed);
+    let mut client = Client::connect_or_oneshot(options).await.ok()?;
+    if let Some(session) = session {
         let _stays = client.session_close(session).await;
-        client.close().await;
     }
+    let unusable = config_check::of_daemon(&mut client).await;
+    client.close().await;
+    unusable
 }
 
 /// The model and its tokens, as far as they are known.
