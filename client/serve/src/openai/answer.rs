@@ -105,7 +105,7 @@ fn no_end(taken: &Taken) -> Failure {
 /// Waits for all of it.
 pub(super) async fn whole<T: Teller>(
     app: Arc<App>,
-    source: Source,
+    source: impl Future<Output = Result<Source, Refusal>> + Send + 'static,
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T + Send + 'static,
 ) -> Result<Response, Refusal> {
@@ -113,13 +113,30 @@ pub(super) async fn whole<T: Teller>(
     let (tasks, ignored) = (app.openai.tasks.clone(), ignored.to_vec());
     tasks.spawn(async move {
         // It is sent whether or not anybody waits for it still: who has left asks again, and finds it.
-        let begun = turn::begin(&app, source).await;
-        let waited = async { waited(&app, begun?, &ignored, teller).await };
+        let settled = async {
+            let (mut taken, mut lines) = turn::begin(&app, source).await?;
+            let mut stops = app.stopping.clone();
+            tokio::select! {
+                settled = lines.settle(&app, &mut taken, Duration::MAX) => settled?,
+                () = stopped(&mut stops) => return Err(stopping(&taken).into()),
+            }
+            Ok((taken, lines))
+        };
+        let (taken, lines) = match settled.await {
+            Ok(settled) => settled,
+            Err(refusal) => {
+                let _left = answers.send(Err(refusal));
+                return;
+            }
+        };
+        let job = taken.job;
         let told = tokio::select! {
-            told = waited => told,
+            told = waited(&app, (taken, lines), &ignored, teller) => told,
             () = answers.closed() => return,
         };
-        let _left = answers.send(told);
+        if answers.send(told).is_ok() {
+            app.openai.attempts.told(job);
+        }
     });
     answer.await.map_err(|_| lost())?
 }
@@ -131,16 +148,11 @@ pub(super) fn lost() -> Failure {
 
 async fn waited<T: Teller>(
     app: &App,
-    (mut taken, mut lines): (Taken, Lines<'_>),
+    (taken, mut lines): (Taken, Lines<'_>),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T,
 ) -> Result<Response, Refusal> {
     let mut stops = app.stopping.clone();
-    let settled = tokio::select! {
-        settled = lines.settle(app, Duration::MAX) => settled,
-        () = stopped(&mut stops) => Err(stopping(&taken).into()),
-    };
-    taken = settled?.unwrap_or(taken);
     let mut teller = teller(&taken);
     loop {
         let line = tokio::select! {
@@ -183,7 +195,10 @@ enum Cut {
 pub(super) async fn streamed<T: Teller>(
     app: Arc<App>,
     asked: &HeaderMap,
-    (source, on_leave): (Source, OnLeave),
+    (source, on_leave): (
+        impl Future<Output = Result<Source, Refusal>> + Send + 'static,
+        OnLeave,
+    ),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T + Send + 'static,
 ) -> Result<Response, Refusal> {
@@ -198,7 +213,7 @@ pub(super) async fn streamed<T: Teller>(
         on_leave,
         token: token.unwrap_or_default().to_vec(),
     };
-    let tasks = app.openai.tasks.clone();
+    let (tasks, attempts) = (app.openai.tasks.clone(), app.openai.attempts.clone());
     tasks.spawn(async move {
         let (mut taken, mut lines) = match turn::begin(&app, source).await {
             Ok(begun) => begun,
@@ -207,20 +222,26 @@ pub(super) async fn streamed<T: Teller>(
                 return;
             }
         };
-        let settled = tokio::select! {
-            settled = lines.settle(&app, SETTLES_WITHIN) => settled,
-            () = begins.closed() => {
-                drop(lines);
-                if reader.on_leave == OnLeave::Cancel && !asks_again {
-                    let _ended = jobs::cancel(&app, taken.job).await;
-                }
-                return;
+        let settled = {
+            let mut settling = pin!(lines.settle(&app, &mut taken, SETTLES_WITHIN));
+            tokio::select! {
+                settled = &mut settling => Some(settled),
+                () = begins.closed() => match reader.on_leave == OnLeave::Cancel && !asks_again {
+                    true => None,
+                    // What was asked is told anew for whoever asks again, too.
+                    false => Some(settling.await),
+                },
             }
         };
         match settled {
-            Ok(other) => taken = other.unwrap_or(taken),
-            Err(refusal) => {
+            Some(Ok(())) => {}
+            Some(Err(refusal)) => {
                 let _left = begins.send(Err(refusal));
+                return;
+            }
+            None => {
+                drop(lines);
+                let _ended = jobs::cancel(&app, taken.job).await;
                 return;
             }
         }
@@ -230,17 +251,25 @@ pub(super) async fn streamed<T: Teller>(
         }
     });
     let taken = begun.await.map_err(|_| lost())??;
-    let body = Body::from_stream(stream::unfold(telling, |mut telling| async {
-        let mut pieces = Vec::new();
-        if telling.recv_many(&mut pieces, WAITING).await == 0 {
-            return None;
-        }
-        let piece = match pieces.as_slice() {
-            [one] => one.clone(),
-            several => several.concat().into(),
-        };
-        Some((Ok::<Bytes, std::convert::Infallible>(piece), telling))
-    }));
+    let (unread, job) = ((telling, attempts), taken.job);
+    let body = Body::from_stream(stream::unfold(
+        unread,
+        move |(mut telling, attempts)| async move {
+            let mut pieces = Vec::new();
+            if telling.recv_many(&mut pieces, WAITING).await == 0 {
+                attempts.told(job);
+                return None;
+            }
+            let piece = match pieces.as_slice() {
+                [one] => one.clone(),
+                several => several.concat().into(),
+            };
+            Some((
+                Ok::<Bytes, std::convert::Infallible>(piece),
+                (telling, attempts),
+            ))
+        },
+    ));
     let kind = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),

@@ -1,7 +1,7 @@
-//! Attempts at one request by clients that say no more of a retry than that it is one.
+//! Attempts at one request by clients that ask again, and requests for one session at the same time.
 //!
 //! Owns that such attempts are taken one after the other, so that a retry finds the job of the one
-//! before it, and the memory of what was refused, which is short and may be lost: a retry whose first
+//! before it, and the memory of what became of them, which is short and may be lost: a retry whose first
 //! try isn't known here gets the job of the same request, if there is one. Must not know what is asked.
 //!
 //! Each first try that was refused lets one retry run, so there are never more turns than requests.
@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use agentd_faces::openai::failure::Again;
+use agentd_protocol::JobId;
 use tokio::sync::{Mutex as Lock, OwnedMutexGuard, OwnedSemaphorePermit};
 
 use super::Refusal;
 use super::asking::Asking;
 
-/// From one attempt to the next: clients that wait longer have given up.
+/// From one attempt to the next: clients that wait longer have given up. OpenAI's own wait 8 s at most,
+/// and `Retry-After` is 1 s here.
 const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// Most that are remembered, the oldest forgotten first.
 const MOST: usize = 256;
@@ -29,8 +31,30 @@ pub(crate) struct Attempts(Arc<Mutex<Known>>);
 struct Known {
     /// What was refused, the latest last.
     refused: VecDeque<(String, Instant)>,
+    /// What was taken, the latest last.
+    taken: VecDeque<TakenRequest>,
     /// What is being taken.
     begun: HashMap<String, Weak<Lock<()>>>,
+}
+
+/// A request and its turn.
+#[derive(Debug)]
+struct TakenRequest {
+    request: String,
+    job: JobId,
+    /// When its client had the whole answer.
+    told: Option<Instant>,
+}
+
+/// What a retry means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Meant {
+    /// A new turn.
+    New,
+    /// This one.
+    Job(JobId),
+    /// The daemon may know.
+    Unknown,
 }
 
 /// One attempt, until its turn is taken or refused.
@@ -39,64 +63,101 @@ pub(super) struct Attempt {
     attempts: Attempts,
     /// Which request, where a retry of it may come.
     request: Option<String>,
+    meant: Meant,
+    /// Does a refusal let its retry run? That of a retry whose first try isn't known doesn't.
+    is_new: bool,
     /// Of its body: what is made of that is as large.
     _room: OwnedSemaphorePermit,
-    _turn: Option<OwnedMutexGuard<()>>,
+    _turn: Option<Held>,
 }
+
+/// Until it is dropped, others wait.
+pub(super) type Held = OwnedMutexGuard<()>;
 
 impl Attempts {
     /// Begins an attempt, once those before it at the same request are taken or refused.
-    pub(super) async fn begin(&self, asking: &mut Asking, room: OwnedSemaphorePermit) -> Attempt {
-        let turn = match asking.retries {
-            true => Some(self.lock_of(&asking.request).lock_owned().await),
+    pub(super) async fn begin(&self, asking: &Asking, room: OwnedSemaphorePermit) -> Attempt {
+        let is_repeated = asking.retries || asking.before.is_some();
+        let turn = match is_repeated {
+            true => Some(self.held(&asking.request).await),
             false => None,
         };
-        self.recall(asking, Instant::now());
-        let is_first = asking.retries && asking.before.is_none();
+        let meant = match asking.retries && asking.before.is_some() {
+            true => self.recall(&asking.request, Instant::now()),
+            false => Meant::Unknown,
+        };
         Attempt {
             attempts: self.clone(),
-            request: is_first.then(|| asking.request.clone()),
+            request: asking.retries.then(|| asking.request.clone()),
+            meant,
+            is_new: asking.before.is_none() || meant == Meant::New,
             _room: room,
             _turn: turn,
         }
+    }
+
+    /// Waits until no other turn is on its way to this session: where it goes on would change between
+    /// the look and the send.
+    pub(super) async fn alone_in(&self, session: &str) -> Held {
+        self.held(&format!("session {session}")).await
+    }
+
+    /// Its client had the whole answer.
+    pub(super) fn told(&self, job: JobId) {
+        let now = Instant::now();
+        let mut known = self.known();
+        let of_job = known.taken.iter_mut().filter(|taken| taken.job == job);
+        of_job.for_each(|taken| taken.told = Some(now));
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_of(&self, request: &str) -> Arc<Lock<()>> {
-        let mut known = self.known();
-        known.begun.retain(|_, lock| lock.strong_count() > 0);
-        let found = known.begun.get(request).and_then(Weak::upgrade);
-        found.unwrap_or_else(|| {
-            let lock = Arc::default();
-            known
-                .begun
-                .insert(request.to_owned(), Arc::downgrade(&lock));
-            lock
-        })
+    async fn held(&self, what: &str) -> Held {
+        let lock = {
+            let mut known = self.known();
+            known.begun.retain(|_, lock| lock.strong_count() > 0);
+            let found = known.begun.get(what).and_then(Weak::upgrade);
+            found.unwrap_or_else(|| {
+                let lock = Arc::default();
+                known.begun.insert(what.to_owned(), Arc::downgrade(&lock));
+                lock
+            })
+        };
+        lock.lock_owned().await
     }
 
-    /// Was its first try refused? Then it is a new request.
-    fn recall(&self, asking: &mut Asking, now: Instant) {
-        if asking.retries && asking.before.is_some() && self.forget(&asking.request, now) {
-            asking.before = None;
+    /// Was its first try refused, or did its client have an answer long before? Then it is a new request.
+    fn recall(&self, request: &str, now: Instant) -> Meant {
+        if self.forget(request, now) {
+            return Meant::New;
+        }
+        let known = self.known();
+        let mut taken = known.taken.iter().rev();
+        match taken.find(|taken| taken.request == request) {
+            None => Meant::Unknown,
+            Some(TakenRequest { job, told, .. }) => match told {
+                Some(told) if now.saturating_duration_since(*told) >= ASKED_AGAIN_WITHIN => {
+                    Meant::New
+                }
+                Some(_) | None => Meant::Job(*job),
+            },
         }
     }
 
-    /// What became of a request that wasn't asked before.
-    fn remember<T>(&self, request: &str, answer: &Result<T, Refusal>, now: Instant) {
+    fn remember(&self, request: &str, answer: Result<JobId, &Refusal>, now: Instant) {
         match answer {
             Err(refusal) if refusal.failure.again == Again::Later => {
-                let mut known = self.known();
-                if known.refused.len() == MOST {
-                    known.refused.pop_front();
-                }
-                known.refused.push_back((request.to_owned(), now));
+                push(&mut self.known().refused, (request.to_owned(), now));
             }
-            // Whoever asks again now means this one.
-            Ok(_) => drop(self.forget(request, now)),
+            Ok(job) => {
+                // Whoever asks again now means this one.
+                self.forget(request, now);
+                let request = request.to_owned();
+                let told = None;
+                push(&mut self.known().taken, TakenRequest { request, job, told });
+            }
             Err(_) => {}
         }
     }
@@ -109,10 +170,23 @@ impl Attempts {
     }
 }
 
+fn push<T>(kept: &mut VecDeque<T>, one: T) {
+    if kept.len() == MOST {
+        kept.pop_front();
+    }
+    kept.push_back(one);
+}
+
 impl Attempt {
+    /// What this one means.
+    pub(super) const fn meant(&self) -> Meant {
+        self.meant
+    }
+
     /// It was taken, or refused.
-    pub(super) fn ended<T>(self, answer: &Result<T, Refusal>) {
-        if let Some(request) = &self.request {
+    pub(super) fn ended(self, answer: Result<JobId, &Refusal>) {
+        let counts = answer.is_ok() || self.is_new;
+        if let Some(request) = self.request.as_ref().filter(|_| counts) {
             self.attempts.remember(request, answer, Instant::now());
         }
     }
@@ -122,36 +196,41 @@ impl Attempt {
 mod tests {
     use super::*;
     use agentd_faces::openai::failure::Failure;
-    use axum::http::{HeaderMap, HeaderValue};
-
-    fn asking(count: &'static str) -> Asking {
-        let mut headers = HeaderMap::new();
-        let count = HeaderValue::from_static(count);
-        headers.insert("x-stainless-retry-count", count);
-        Asking::read(&headers, "/v1/responses", "{}").unwrap()
-    }
 
     #[test]
     fn retry_of_what_was_refused_is_new() {
-        let (refused, now) = (Attempts::default(), Instant::now());
-        let later = || Err::<(), Refusal>(Failure::later(503, "queue-full", "full").into());
-        let is_new = |now| {
-            let mut asking = asking("1");
-            refused.recall(&mut asking, now);
-            (asking.before.is_none(), asking)
-        };
-        assert!(!is_new(now).0);
-        let request = asking("0").request;
-        refused.remember(&request, &later(), now);
-        assert!(is_new(now).0);
-        assert!(!is_new(now).0, "one retry for one refusal");
-        let no = Failure::new(424, "outcome-unknown", "lost");
-        refused.remember(&request, &Err::<(), Refusal>(no.into()), now);
-        assert!(!is_new(now).0);
-        refused.remember(&request, &later(), now);
-        refused.remember(&request, &Ok(()), now);
-        assert!(!is_new(now).0, "another one was taken");
-        refused.remember(&request, &later(), now);
-        assert!(!is_new(now + ASKED_AGAIN_WITHIN).0);
+        let (attempts, now) = (Attempts::default(), Instant::now());
+        let later = Refusal::from(Failure::later(503, "queue-full", "full"));
+        let meant = |now| attempts.recall("r", now);
+        assert_eq!(meant(now), Meant::Unknown);
+        attempts.remember("r", Err(&later), now);
+        assert_eq!(meant(now), Meant::New);
+        assert_eq!(meant(now), Meant::Unknown, "one retry for one refusal");
+        let no = Refusal::from(Failure::new(424, "outcome-unknown", "lost"));
+        attempts.remember("r", Err(&no), now);
+        assert_eq!(meant(now), Meant::Unknown);
+        attempts.remember("r", Err(&later), now);
+        assert_eq!(meant(now + ASKED_AGAIN_WITHIN), Meant::Unknown);
+        attempts.remember("r", Err(&later), now);
+        attempts.remember("r", Ok(JobId(1)), now);
+        assert_eq!(meant(now), Meant::Job(JobId(1)), "another one was taken");
+    }
+
+    #[test]
+    fn retry_long_after_an_answer_is_new() {
+        let attempts = Attempts::default();
+        let meant = |after| attempts.recall("r", Instant::now() + after);
+        attempts.remember("r", Ok(JobId(1)), Instant::now());
+        let long = ASKED_AGAIN_WITHIN * 60;
+        assert_eq!(meant(long), Meant::Job(JobId(1)), "nobody had an answer");
+        attempts.told(JobId(1));
+        assert_eq!(meant(Duration::ZERO), Meant::Job(JobId(1)), "or lost it");
+        assert_eq!(meant(long), Meant::New);
+        for other in 2..=MOST {
+            attempts.remember("s", Ok(JobId(other as u64)), Instant::now());
+        }
+        assert_eq!(meant(long), Meant::New);
+        attempts.remember("s", Ok(JobId(1000)), Instant::now());
+        assert_eq!(meant(long), Meant::Unknown, "forgotten");
     }
 }

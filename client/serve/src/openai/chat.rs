@@ -57,11 +57,10 @@ pub(super) async fn chat(
     body: Body,
 ) -> Result<Response, Refusal> {
     let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
-    let mut asking = Asking::read(&headers, "/v1/chat/completions", &text)?;
+    let asking = Asking::read(&headers, "/v1/chat/completions", &text)?;
     let mut request = ChatRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let attempt = app.openai.attempts.begin(&mut asking, room).await;
     let ChatRequest {
         model,
         conversation,
@@ -70,11 +69,13 @@ pub(super) async fn chat(
         user,
         ignored,
     } = request;
-    let blank = session::blank(&asking, &model, user.as_deref());
-    let plan = session::plan(&app, &asking, &conversation, blank);
-    let source = Source::of(&app, &asking, attempt, plan).await?;
-    // It is as large as the request.
-    drop(conversation);
+    let (of, named) = (Arc::clone(&app), model.clone());
+    let source = async move {
+        let attempt = of.openai.attempts.begin(&asking, room).await;
+        let blank = session::blank(&asking, &named, user.as_deref());
+        let plan = session::plan(&of, &asking, &conversation, blank);
+        Source::of(&of, &asking, attempt, plan).await
+    };
     let teller = move |taken: &Taken| Chat {
         reply: ChatReply::new(taken.job, model.told(&taken.agent), now().as_secs()),
         tells_usage,

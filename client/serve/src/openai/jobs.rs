@@ -141,21 +141,29 @@ pub(super) async fn epoch(app: &App) -> Result<String, Refusal> {
 
 /// Hands a turn in, if it wasn't before, and gives its job. It is handed in whether or not anybody
 /// waits for that still: who has left asks again, and finds it.
-pub(super) async fn handed_in(app: &Arc<App>, source: Source) -> Result<JobRow, Refusal> {
-    let mut plan = match source {
-        Source::Job(row) => return Ok(*row),
-        Source::Plan(plan) => plan,
-    };
-    let (tasks, app) = (app.openai.tasks.clone(), Arc::clone(app));
+pub(super) async fn handed_in(
+    app: &Arc<App>,
+    source: impl Future<Output = Result<Source, Refusal>> + std::marker::Send + 'static,
+) -> Result<JobRow, Refusal> {
+    let (tasks, of) = (app.openai.tasks.clone(), Arc::clone(app));
     let handing = tasks.spawn(async move {
+        let mut plan = match source.await? {
+            Source::Job(row) => return Ok(*row),
+            Source::Plan(plan) => plan,
+        };
         let attempt = plan.attempt.take();
-        let taken = taken(&app, *plan).await;
+        let taken = taken(&of, *plan).await;
         if let Some(attempt) = attempt {
-            attempt.ended(&taken);
+            attempt.ended(taken.as_ref().map(|row| row.job));
         }
         taken
     });
-    handing.await.unwrap_or_else(|_| Err(answer::lost().into()))
+    let row = handing
+        .await
+        .unwrap_or_else(|_| Err(answer::lost().into()))?;
+    // More isn't told of it.
+    app.openai.attempts.told(row.job);
+    Ok(row)
 }
 
 async fn taken(app: &App, mut plan: Plan) -> Result<JobRow, Refusal> {

@@ -13,7 +13,7 @@ use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::Jobs;
 
 use super::asking::Asking;
-use super::attempts::Attempt;
+use super::attempts::{Attempt, Held, Meant};
 use super::{Refusal, at, jobs, now};
 use crate::app::App;
 
@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) other: Option<Other>,
     /// That it is sent for, until the turn is taken.
     pub(super) attempt: Option<Attempt>,
+    /// Until then nobody else goes on in its session.
+    alone: Option<Held>,
 }
 
 /// What is sent instead.
@@ -68,6 +70,7 @@ impl Plan {
             send,
             other: None,
             attempt: None,
+            alone: None,
         }
     }
 
@@ -80,7 +83,14 @@ impl Plan {
                 anew: None,
             }),
             attempt: None,
+            alone: None,
         }
+    }
+
+    /// While nobody else goes on in its session.
+    pub(super) fn alone(mut self, held: Held) -> Self {
+        self.alone = Some(held);
+        self
     }
 
     /// With the other one sent under this key where the agent has lost what was said before.
@@ -116,9 +126,17 @@ impl Source {
         attempt: Attempt,
         plan: impl Future<Output = Result<Plan, Refusal>>,
     ) -> Result<Self, Refusal> {
+        let meant = attempt.meant();
         let planned = async {
-            match asked_before(app, asking).await? {
+            match asked_before(app, asking, meant).await? {
                 Some(row) if row.state == JobPhase::Cancelled => Err(cancelled(&row).into()),
+                // Its agent refused it without a look at it, and nobody was there to be told anew.
+                Some(row) if row.code.as_deref() == Some(Code::ContextLost.name()) => {
+                    let mut plan = plan.await?;
+                    let key = &mut plan.send.idempotency_key;
+                    *key = key.is_some().then(|| anew(asking));
+                    Ok(Self::Plan(Box::new(plan)))
+                }
                 Some(row) => Ok(Self::Job(Box::new(row))),
                 None => Ok(Self::Plan(Box::new(plan.await?))),
             }
@@ -128,12 +146,21 @@ impl Source {
                 plan.attempt = Some(attempt);
                 Ok(Self::Plan(plan))
             }
-            other => {
-                attempt.ended(&other);
-                other
+            Ok(Self::Job(row)) => {
+                attempt.ended(Ok(row.job));
+                Ok(Self::Job(row))
+            }
+            Err(refusal) => {
+                attempt.ended(Err(&refusal));
+                Err(refusal)
             }
         }
     }
+}
+
+/// The key of what is told anew to another agent's session.
+pub(super) fn anew(asking: &Asking) -> String {
+    format!("openai:anew {}", asking.request)
 }
 
 /// Its client would take what was said until then for the whole answer.
@@ -152,9 +179,12 @@ fn cancelled(row: &JobRow) -> Failure {
 /// The job of the same request, if that was made before.
 ///
 /// One that ended is looked at by its end, too: a clock that was set while it ran doesn't make it old.
-async fn asked_before(app: &App, asking: &Asking) -> Result<Option<JobRow>, Refusal> {
-    let Some(before) = asking.before else {
-        return Ok(None);
+async fn asked_before(app: &App, asking: &Asking, meant: Meant) -> Result<Option<JobRow>, Refusal> {
+    let before = match (meant, asking.before) {
+        (Meant::New, _) | (_, None) => return Ok(None),
+        // Whatever clocks say meanwhile.
+        (Meant::Job(job), _) => return jobs::one(app, job).await,
+        (Meant::Unknown, Some(before)) => before,
     };
     let filter = Jobs {
         label: Some(format!("{}={}", face::REQUEST, asking.request)),

@@ -113,7 +113,8 @@ pub(super) async fn one(
     let (head, _) = kept_turn(&app, &row).await?;
     let teller = move |_: &Taken| Telling(ResponseTurn::new(head, Told::Events));
     // Whoever only reads cancels nothing by leaving.
-    let from = (Source::Job(Box::new(row)), OnLeave::GoOn);
+    let source = async { Ok(Source::Job(Box::new(row))) };
+    let from = (source, OnLeave::GoOn);
     answer::streamed(app, &headers, from, &[], teller).await
 }
 

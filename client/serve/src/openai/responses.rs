@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 use super::answer::{self, IGNORED, Teller};
 use super::asking::{Asking, Name};
+use super::attempts::Held;
 use super::plan::{Plan, Source};
 use super::read_again::{id_of, seconds, stored};
 use super::turn::Taken;
@@ -70,21 +71,26 @@ pub(super) async fn create(
     let mut request = ResponseRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let mut asking = asking.known(&request.conversation);
-    let attempt = app.openai.attempts.begin(&mut asking, room).await;
-    let source = Source::of(&app, &asking, attempt, plan(&app, &asking, &request)).await?;
-    // It is as large as the request.
-    request.conversation = Conversation::default();
+    let asking = asking.known(&request.conversation);
+    let failing = match asking.codex {
+        Some(_) => Failing::AskedAgain,
+        None => Failing::Told,
+    };
     let ignored = std::mem::take(&mut request.ignored);
+    // It is as large as the request.
+    let conversation = std::mem::take(&mut request.conversation);
+    let request = Arc::new(request);
+    let (of, asked) = (Arc::clone(&app), Arc::clone(&request));
+    let source = async move {
+        let attempt = of.openai.attempts.begin(&asking, room).await;
+        let plan = plan(&of, &asking, &asked, &conversation);
+        Source::of(&of, &asking, attempt, plan).await
+    };
     if request.in_background && !request.streams {
         return in_background(&app, source, &request, &ignored).await;
     }
     let (streams, stays) = (request.streams, request.in_background);
     let told = if streams { Told::Events } else { Told::Output };
-    let failing = match asking.codex {
-        Some(_) => Failing::AskedAgain,
-        None => Failing::Told,
-    };
     let teller = move |taken: &Taken| {
         let head = head(&request, taken);
         Telling(ResponseTurn::new(ResponseHead { failing, ..head }, told))
@@ -114,7 +120,7 @@ fn head(request: &ResponseRequest, taken: &Taken) -> ResponseHead {
 
 async fn in_background(
     app: &Arc<App>,
-    source: Source,
+    source: impl Future<Output = Result<Source, Refusal>> + std::marker::Send + 'static,
     request: &ResponseRequest,
     ignored: &[String],
 ) -> Result<Response, Refusal> {
@@ -129,7 +135,12 @@ async fn in_background(
 }
 
 /// The send that a request becomes.
-async fn plan(app: &App, asking: &Asking, request: &ResponseRequest) -> Result<Plan, Refusal> {
+async fn plan(
+    app: &App,
+    asking: &Asking,
+    request: &ResponseRequest,
+    conversation: &Conversation,
+) -> Result<Plan, Refusal> {
     let mut blank = session::blank(asking, &request.model, request.user.as_deref());
     let labels = &mut blank.labels;
     for (name, value) in &request.metadata {
@@ -141,39 +152,41 @@ async fn plan(app: &App, asking: &Asking, request: &ResponseRequest) -> Result<P
     if request.in_background {
         session::label(labels, face::BACKGROUND, Some("true"));
     }
-    let instructions = session::instructions(&request.conversation.system);
+    let instructions = session::instructions(&conversation.system);
     session::label(labels, face::INSTRUCTIONS, instructions.as_deref());
     match &request.continues {
-        Continues::Itself => session::plan(app, asking, &request.conversation, blank).await,
+        Continues::Itself => session::plan(app, asking, conversation, blank).await,
         Continues::Previous(job) => {
             session::label(labels, face::PREVIOUS, Some(&Id::Response.id(*job)));
-            let row = previous(app, *job).await?;
+            let (row, alone) = previous(app, *job).await?;
             blank.session = Some(row.session.clone());
-            Ok(goes_on(&row, request, blank))
+            Ok(goes_on(&row, conversation, blank).alone(alone))
         }
         Continues::Named(name) => {
             let name = Name::of(name);
             session::label(labels, face::SESSION, name.word.as_deref());
             blank.session = Some(name.session.clone());
+            let alone = app.openai.attempts.alone_in(&name.session).await;
             let last = match jobs::session(app, &name.session).await? {
                 Some(_) => jobs::last(app, &name.session).await?,
                 None => None,
             };
-            match last {
-                Some(row) => Ok(goes_on(&row, request, blank)),
+            let plan = match last {
+                Some(row) => goes_on(&row, conversation, blank),
                 None => {
-                    request.conversation.put_into(&mut blank, Begins::Yes);
-                    Ok(Plan::only(blank))
+                    conversation.put_into(&mut blank, Begins::Yes);
+                    Plan::only(blank)
                 }
-            }
+            };
+            Ok(plan.alone(alone))
         }
     }
 }
 
 /// A turn behind this one, in its session: all that the request says is new, but for instructions
 /// that the agent had then.
-fn goes_on(last: &JobRow, request: &ResponseRequest, mut send: Send) -> Plan {
-    let mut conversation = request.conversation.clone();
+fn goes_on(last: &JobRow, conversation: &Conversation, mut send: Send) -> Plan {
+    let mut conversation = conversation.clone();
     let had = last.labels.get(face::INSTRUCTIONS);
     if had == send.labels.get(face::INSTRUCTIONS) {
         conversation.system.clear();
@@ -182,23 +195,30 @@ fn goes_on(last: &JobRow, request: &ResponseRequest, mut send: Send) -> Plan {
     Plan::only(send)
 }
 
-/// The job of the response that a request goes on from.
-pub(super) async fn previous(app: &App, job: JobId) -> Result<JobRow, Refusal> {
-    let param = "previous_response_id";
+/// The job of the response that a request goes on from, while nobody else goes on in its session.
+pub(super) async fn previous(app: &App, job: JobId) -> Result<(JobRow, Held), Refusal> {
     let id = Id::Response.id(job);
-    let Some(row) = stored(app, job).await? else {
-        let why = format!("there is no response `{id}`");
+    let not_found = |why: String| {
         let failure = Failure::not_found("previous_response_not_found", why);
-        return Err(failure.about(param).into());
+        Err(failure.about("previous_response_id").into())
     };
+    let Some(row) = stored(app, job).await? else {
+        return not_found(format!("there is no response `{id}`"));
+    };
+    let alone = app.openai.attempts.alone_in(&row.session).await;
+    if jobs::session(app, &row.session).await?.is_none() {
+        return not_found(format!(
+            "the session of `{id}` was closed since: say what is to go on from in `input`"
+        ));
+    }
     if !jobs::is_last_answered(app, &row).await? {
         let why = format!(
             "the session of `{id}` has gone on since: expected its last answered response, as an agent can't go back"
         );
         let failure = Failure::new(400, "previous_response_not_last", why);
-        return Err(failure.about(param).into());
+        return Err(failure.about("previous_response_id").into());
     }
-    Ok(row)
+    Ok((row, alone))
 }
 
 /// A conversation is a session, which its first response makes.

@@ -33,15 +33,19 @@ pub(super) async fn start(
     body: Body,
 ) -> Result<Response, Refusal> {
     let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
-    let mut asking = Asking::read(&headers, "/v1/runs", &text)?;
+    let asking = Asking::read(&headers, "/v1/runs", &text)?;
     let mut request = RunRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let attempt = app.openai.attempts.begin(&mut asking, room).await;
-    let source = Source::of(&app, &asking, attempt, plan(&app, &asking, &request)).await?;
+    let ignored = std::mem::take(&mut request.ignored);
+    let of = Arc::clone(&app);
+    let source = async move {
+        let attempt = of.openai.attempts.begin(&asking, room).await;
+        Source::of(&of, &asking, attempt, plan(&of, &asking, &request)).await
+    };
     let row = jobs::handed_in(&app, source).await?;
     let started = json!({"run_id": Id::Run.id(row.job), "status": "started"});
-    let headers = answer::headers(&Taken::of(&row), &request.ignored);
+    let headers = answer::headers(&Taken::of(&row), &ignored);
     Ok((StatusCode::ACCEPTED, headers, Json(started)).into_response())
 }
 
@@ -55,11 +59,17 @@ async fn plan(app: &App, asking: &Asking, request: &RunRequest) -> Result<Plan, 
             face::PREVIOUS,
             Some(&Id::Response.id(job)),
         );
-        let row = responses::previous(app, job).await?;
-        return session::named(app, &Name::of(&row.session), conversation, blank).await;
+        let (row, alone) = responses::previous(app, job).await?;
+        let plan = session::named(app, &Name::of(&row.session), conversation, blank).await?;
+        return Ok(plan.alone(alone));
     }
     match &request.session {
-        Some(name) => session::named(app, &Name::of(name), conversation, blank).await,
+        Some(name) => {
+            let name = Name::of(name);
+            let alone = app.openai.attempts.alone_in(&name.session).await;
+            let plan = session::named(app, &name, conversation, blank).await?;
+            Ok(plan.alone(alone))
+        }
         None => session::plan(app, asking, conversation, blank).await,
     }
 }

@@ -15,7 +15,7 @@ use agentd_protocol::rows::{JobPhase, JobRow, SessionPhase};
 use agentd_protocol::work::Jobs;
 
 use super::asking::{Asking, Name};
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use super::{Refusal, jobs};
 use crate::app::App;
 
@@ -57,7 +57,9 @@ pub(super) async fn plan(
     blank: Send,
 ) -> Result<Plan, Refusal> {
     if let Some(name) = &asking.session {
-        return named(app, name, conversation, blank).await;
+        let alone = app.openai.attempts.alone_in(&name.session).await;
+        let plan = named(app, name, conversation, blank).await?;
+        return Ok(plan.alone(alone));
     }
     let mut begun = blank;
     conversation.put_into(&mut begun, Begins::Yes);
@@ -76,11 +78,12 @@ pub(super) async fn plan(
     let scope = format!("{agent}\n{chat}");
     let hash = conversation.label(&scope);
     label(&mut begun.labels, face::CONVERSATION, Some(&hash));
-    let before = match conversation.before(&scope) {
-        Some(before) => continued(app, &before).await?,
-        None => None,
+    let Some(before) = conversation.before(&scope) else {
+        return Ok(Plan::only(begun));
     };
-    let Some(row) = before else {
+    // Others who say the same look for the same session.
+    let alone = app.openai.attempts.alone_in(&before.label).await;
+    let Some(row) = continued(app, &before).await? else {
         return Ok(Plan::only(begun));
     };
     let mut goes_on = begun.clone();
@@ -90,12 +93,12 @@ pub(super) async fn plan(
     goes_on.mode = Mode::Reject;
     // The client sent all of it: an agent that has lost it, or never keeps it, is told again.
     goes_on.require_context = true;
-    let key = begun.idempotency_key.as_ref();
-    let anew = key.map(|_| format!("openai:anew {}", asking.request));
-    Ok(Plan::either(goes_on, Code::SessionBusy, begun).or_anew(anew))
+    let anew = begun.idempotency_key.is_some().then(|| plan::anew(asking));
+    let plan = Plan::either(goes_on, Code::SessionBusy, begun).or_anew(anew);
+    Ok(plan.alone(alone))
 }
 
-/// A turn of a session that the client names.
+/// A turn of a session that the client names, in which it is alone meanwhile.
 pub(super) async fn named(
     app: &App,
     name: &Name,

@@ -14,6 +14,7 @@ use agentd_protocol::rows::JobRow;
 use agentd_protocol::{Code, JobId, Line};
 use tokio::time::timeout;
 
+use super::attempts::Attempt;
 use super::plan::{Other, Plan, Source};
 use super::{Refusal, models};
 use crate::app::App;
@@ -44,6 +45,8 @@ pub(super) struct Lines<'a> {
     ahead: VecDeque<Result<Line, Refusal>>,
     /// What is sent where the agent has lost what was said before.
     anew: Option<Box<Send>>,
+    /// That it is sent for: until then a retry would find the turn that is lost.
+    attempt: Option<Attempt>,
 }
 
 enum Origin<'a> {
@@ -58,32 +61,48 @@ impl<'a> Lines<'a> {
             from,
             ahead: VecDeque::new(),
             anew: None,
+            attempt: None,
         }
     }
 
     /// Waits, so long at most, until the turn's first word says that its agent has what was said
-    /// before. Where that is lost another turn is sent, which is told all of it, and named here.
+    /// before. Where that is lost another turn is sent, which is told all of it, and taken instead.
     pub(super) async fn settle(
         &mut self,
         app: &'a App,
+        taken: &mut Taken,
         within: Duration,
-    ) -> Result<Option<Taken>, Refusal> {
-        if self.anew.is_none() {
-            return Ok(None);
-        }
+    ) -> Result<(), Refusal> {
+        let Some(send) = self.anew.take() else {
+            return Ok(());
+        };
+        let attempt = self.attempt.take();
         let read = timeout(within, ahead(self)).await;
-        let anew = self.anew.take();
-        match (read, anew) {
-            (Ok(Err(refusal)), Some(send)) if refusal.failure.code == Code::ContextLost.name() => {
-                let (taken, lines) = sent(app, *send).await?;
-                *self = lines;
-                return Ok(Some(taken));
+        let settled = match read {
+            Ok(Err(refusal)) if refusal.failure.code == Code::ContextLost.name() => {
+                sent(app, *send).await.map(|(other, lines)| {
+                    *self = lines;
+                    *taken = other;
+                })
             }
             // Told like one that comes later.
-            (Ok(Err(refusal)), _) => self.ahead.push_back(Err(refusal)),
-            (Ok(Ok(())) | Err(_), _) => {}
+            Ok(Err(refusal)) => {
+                self.ahead.push_back(Err(refusal));
+                Ok(())
+            }
+            Ok(Ok(())) | Err(_) => Ok(()),
+        };
+        if let Some(attempt) = attempt {
+            attempt.ended(settled.as_ref().map(|()| taken.job));
         }
-        Ok(None)
+        settled
+    }
+
+    /// Its retries find this turn.
+    fn is_taken(&mut self, job: JobId) {
+        if let Some(attempt) = self.attempt.take() {
+            attempt.ended(Ok(job));
+        }
     }
 
     /// The next line; `message_end` is the last. Dropped before it is there, the turn goes on.
@@ -119,18 +138,28 @@ impl<'a> Lines<'a> {
 }
 
 /// Begins to read a request's turn, which is sent if it wasn't before.
-pub(super) async fn begin<'a>(app: &'a App, source: Source) -> Result<(Taken, Lines<'a>), Refusal> {
-    match source {
+pub(super) async fn begin<'a>(
+    app: &'a App,
+    source: impl Future<Output = Result<Source, Refusal>>,
+) -> Result<(Taken, Lines<'a>), Refusal> {
+    match source.await? {
         Source::Job(row) => found(app, &row).await,
         Source::Plan(mut plan) => {
             let attempt = plan.attempt.take();
-            let begun = planned(app, *plan).await;
-            if let Some(attempt) = attempt {
-                attempt.ended(&begun);
-            }
-            match begun {
-                Err(refusal) => Err(models::explained(app, refusal).await),
-                begun => begun,
+            match planned(app, *plan).await {
+                Ok((taken, mut lines)) => {
+                    lines.attempt = attempt;
+                    if lines.anew.is_none() {
+                        lines.is_taken(taken.job);
+                    }
+                    Ok((taken, lines))
+                }
+                Err(refusal) => {
+                    if let Some(attempt) = attempt {
+                        attempt.ended(Err(&refusal));
+                    }
+                    Err(models::explained(app, refusal).await)
+                }
             }
         }
     }
