@@ -181,6 +181,9 @@ impl Pi {
             "export_html" => Reply::failed(
                 "agentd exports no HTML: `agentctl history` prints a session, `get_messages` has it",
             ),
+            "hello" | "send" | "status" => Reply::failed(
+                "this is a line of agentd's own protocol: `agentctl stdio` takes it, this is pi's",
+            ),
             kind => Reply::failed(format!("Unknown command: {kind}")),
         }
     }

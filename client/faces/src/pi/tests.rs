@@ -546,6 +546,10 @@ fn pi_refuses_what_it_can_not_do() {
         ),
         ("{}", "undefined: Unknown command: undefined"),
         (r#"{"type":7}"#, "7: Unknown command: 7"),
+        (
+            r#"{"type":"send","text":"x"}"#,
+            "send: this is a line of agentd's own",
+        ),
         (r#"{"type":"prompt"}"#, "prompt: `message` is needed"),
         (
             r#"{"type":"prompt","message":"x","images":7}"#,
