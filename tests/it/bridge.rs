@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::acp_server::editor::Editor;
+use crate::faults_terminal::OnTerminal;
 use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill, wait_for};
 
 /// The flags that the host of this protocol gives.
@@ -203,6 +204,60 @@ fn bridge_smoke_lines_end_with_an_ack() {
     );
     assert_eq!(of(&lines, "final").len(), 1);
     assert_eq!(of(&lines, "final")[0]["interrupted"], true);
+}
+
+/// The document's lines as they stand in it: at once, by a host that says only the first, and by a
+/// person who types them.
+#[test]
+fn bridge_smoke_lines_are_played_as_written() {
+    const LINES: [&str; 3] = [
+        r#"{"type":"run","request_id":"req-1","session_id":"sess-1","message":"Summarize README.md","assistant_delta":true,"native_stream":true,"native_assistant_delta":true}"#,
+        r#"{"type":"interrupt","request_id":"req-2","session_id":"sess-1","message":"stop now"}"#,
+        r#"{"type":"shutdown","request_id":"req-3"}"#,
+    ];
+    let daemon = Daemon::start();
+    let bridge = || {
+        let mut command = daemon.place.command(AGENTCTL);
+        command.args(["serve", "bridge", "--agent", "timmy"]);
+        command
+    };
+    let done = finish(bridge(), format!("{}\n", LINES.join("\n")).as_bytes());
+    assert_eq!((done.code, &*done.stderr), (Some(0), ""));
+    for word in ["interrupt_ack", "shutdown_ack", "\"type\":\"final\""] {
+        assert_eq!(
+            done.stdout.matches(word).count(),
+            1,
+            "{word}: {}",
+            done.stdout
+        );
+    }
+    // The host closes its input right after its one run.
+    let done = finish(bridge(), format!("{}\n", LINES[0]).as_bytes());
+    assert_eq!((done.code, &*done.stderr), (Some(0), ""));
+    let last = done.stdout.lines().last().unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(
+        (&last["type"], &last["completed"], &last["text"]),
+        (&json!("final"), &json!(true), &json!("Summarize README.md"))
+    );
+    for says in [&LINES[..], &LINES[..1]] {
+        let mut host = OnTerminal::start(bridge());
+        host.type_in(&format!("{}\n", says[0]));
+        host.until(r#""type":"final""#);
+        for line in &says[1..] {
+            host.type_in(&format!("{line}\n"));
+        }
+        match says.len() {
+            1 => host.type_in("\u{4}"),
+            _ => host.until("shutdown_ack"),
+        }
+        let (code, shown) = host.ended();
+        assert_eq!(code, Some(0), "{shown}");
+        assert!(
+            says.len() == 1 || shown.contains("No active run"),
+            "{shown}"
+        );
+    }
 }
 
 #[test]

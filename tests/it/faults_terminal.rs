@@ -20,7 +20,7 @@ use crate::support::{AGENTCTL, AGENTD, DEADLINE, Daemon, Place, Reaped, TIMMY, k
 const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{1b}]8;;x:y\u{1b}\\\u{9b}31m\u{9d}0;t\u{9c}\rover\u{8}\u{7f}\u{202e}rtl\u{2066}\u{200f}";
 
 /// A program on a terminal of its own.
-struct OnTerminal {
+pub struct OnTerminal {
     child: Reaped,
     screen: Receiver<Vec<u8>>,
     keys: File,
@@ -28,7 +28,7 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    fn start(command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
         Self::typed_before(command, "")
     }
 
@@ -66,7 +66,7 @@ impl OnTerminal {
     }
 
     /// Reads until it shows this.
-    fn until(&mut self, part: &str) {
+    pub fn until(&mut self, part: &str) {
         while !self.shown().contains(part) {
             let more = self.screen.recv_timeout(DEADLINE);
             let more = more.unwrap_or_else(|_| panic!("no `{part}` in {:?}", self.shown()));
@@ -75,14 +75,23 @@ impl OnTerminal {
     }
 
     /// Everything it showed until its end.
-    fn end(mut self) -> String {
-        wait_for("it leaves", || self.child.0.try_wait().unwrap());
+    fn end(self) -> String {
+        self.ended().1
+    }
+
+    pub fn type_in(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// The same, behind its exit code.
+    pub fn ended(mut self) -> (Option<i32>, String) {
+        let status = wait_for("it leaves", || self.child.0.try_wait().unwrap());
         while let Ok(more) = self.screen.recv_timeout(DEADLINE) {
             self.bytes.extend(more);
         }
         let shown = String::from_utf8(self.bytes).expect("UTF-8");
         // The terminal's own line ends.
-        shown.replace("\r\n", "\n")
+        (status.code(), shown.replace("\r\n", "\n"))
     }
 
     fn shown(&self) -> Cow<'_, str> {

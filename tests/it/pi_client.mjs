@@ -1,4 +1,5 @@
 // pi's own RpcClient before the face: every method of it, and what came of each, as one line of JSON.
+// That of pi 0.73 has some of them only.
 // Its "node" is the face: the first of PATH, which is given `CLI --mode rpc …`.
 import { pathToFileURL } from "node:url";
 
@@ -30,16 +31,18 @@ await client.prompt("chaos:say half;sleep-ms 600000");
 await client.steer("left");
 await client.followUp("chaos:say next");
 told.pending = (await client.getState()).pendingMessageCount;
-told.cleared = await client.clearQueue();
+told.cleared = await client.clearQueue?.();
 await client.abort();
 await settled;
-told.roles = (await client.getMessages()).map((message) => message.role);
+const messages = await client.getMessages();
+told.roles = messages.map((message) => message.role);
+told.stops = messages.filter((message) => message.role === "assistant").map((message) => message.stopReason);
 told.forks = (await client.getForkMessages()).map((message) => message.text);
-told.entries = (await client.getEntries()).entries.length;
-told.tree = (await client.getTree()).tree.length;
+told.entries = (await client.getEntries?.())?.entries.length;
+told.tree = (await client.getTree?.())?.tree.length;
 told.stats = (await client.getSessionStats()).userMessages;
 told.models = (await client.getAvailableModels()).length;
-told.levels = await client.getAvailableThinkingLevels();
+told.levels = await client.getAvailableThinkingLevels?.();
 told.cycled = [await client.cycleModel(), await client.cycleThinkingLevel()];
 await client.setThinkingLevel("low").catch(() => {});
 await client.setSteeringMode("all");
@@ -65,6 +68,6 @@ told.back = await client.switchSession(state.sessionFile);
 told.again = (await client.getForkMessages()).length;
 await client.stop();
 const next = await start(["--session", state.sessionFile]);
-told.resumed = (await next.getState()).sessionName ?? (await next.getMessages()).length;
+told.resumed = (await next.getState()).messageCount;
 await next.stop();
 console.log(JSON.stringify(told));

@@ -400,3 +400,34 @@ fn socket_library_is_named_in_two_files() {
         ["client/src/endpoint.rs", "daemon/src/server/listen.rs"]
     );
 }
+
+/// Each line of the tables says which test shows it: a row without one says nothing, or names what is
+/// never said.
+#[test]
+fn faces_readme_names_tests_that_exist() {
+    let readme = std::fs::read_to_string(root().join("client/faces/README.md")).unwrap();
+    let is_test = |word: &&str| {
+        word.matches('_').count() >= 2
+            && word
+                .chars()
+                .all(|one| one.is_ascii_lowercase() || one == '_')
+    };
+    let sources = sources();
+    let mut seen = 0;
+    for line in readme.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let last = cells.last().unwrap().trim();
+        let named: Vec<&str> = last.split('`').filter(is_test).collect();
+        let is_row = !last.is_empty() && !last.starts_with("test") && !last.starts_with("--");
+        assert!(!is_row || !named.is_empty(), "no test shows it: {line}");
+        for name in named {
+            let begins = format!("fn {name}(");
+            assert!(
+                sources.iter().any(|source| source.text.contains(&begins)),
+                "there is no test `{name}`: {line}"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "{seen} tests are named");
+}

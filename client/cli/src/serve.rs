@@ -5,6 +5,7 @@
 
 pub(super) mod gateway;
 pub(super) mod pi;
+mod pi_models;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,8 @@ enum Peer: Sendable, Equatable {
   case daemon
   /// A child: what isn't a line of the protocol is its log.
   case child
+  /// A child that speaks pi's RPC.
+  case pi
 }
 
 /// How much of what came nobody could use.
@@ -40,6 +42,7 @@ public actor Connection {
 
   private let transport: LineTransport
   private let peer: Peer
+  private var pi = PiLines()
   private let onNoise: @Sendable ([UInt8]) -> Void
   private let ending: @Sendable () async -> AgentError?
   private let onGivenUp: @Sendable () -> Void
@@ -211,7 +214,9 @@ public actor Connection {
     try Task.checkCancellation()
     lastID += 1
     let id = lastID
-    let line = Request.line(kind, id: id, members)
+    let line =
+      peer == .pi
+      ? PiLines.request(kind, id: id, members) : Request.line(kind, id: id, members)
     guard line.count <= Request.maxLine + 1 else { throw AgentError.oversized(line.count - 1) }
     listen()
     let mailbox = Mailbox { [weak self] in
@@ -263,7 +268,7 @@ public actor Connection {
       switch frame {
       case .line(let bytes):
         if let line = try? Line(bytes) {
-          route(line)
+          for line in peer == .pi ? pi.lines(line) : [line] { route(line) }
         } else {
           strays.noise += 1
           onNoise(bytes)

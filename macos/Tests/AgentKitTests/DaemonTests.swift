@@ -20,6 +20,35 @@ struct RealDaemon {
     await client.close()
   }
 
+  @Test func aChildThatSpeaksPisRpcIsDriven() async throws {
+    let daemon = try await Daemon()
+    let child = RpcAgentProcess(
+      .init(daemon.command("agentctl", ["serve", "pi", "--agent", "chaos"]), handshake: .pi))
+    try await child.start()
+    #expect(await child.health.state == .live)
+    var text = ""
+    var last = ""
+    for try await line in try await child.lines(Send("chaos:say hello there")) {
+      if case .messageDelta(let delta) = line.body { text += delta.text }
+      if case .messageEnd(let result) = line.body { last = result.text }
+    }
+    #expect(text == "hello there" && last == text)
+    let again = try await child.send(Send("chaos:say again"))
+    #expect(again.text == "again" && again.stop == "end_turn")
+    // A turn that takes too long is ended, and the child serves the next one.
+    let late = await failure {
+      _ = try await child.send(Send("chaos:sleep-ms 600000"), within: 0.5)
+    }
+    guard case .late? = late as? AgentError else {
+      Issue.record("\(String(describing: late))")
+      return
+    }
+    let next = try await until("the next one") { try? await child.send(Send("chaos:say next")) }
+    #expect(next.text == "next")
+    #expect(await child.health.restarts == 0)
+    await child.stop()
+  }
+
   @Test func aTurnIsStreamedAndToldApart() async throws {
     let daemon = try await Daemon()
     let client = daemon.client()

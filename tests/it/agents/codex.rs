@@ -8,6 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{Asks, Can, Driven, Scene, Turns, text};
+use crate::acp_server::editor::Editor;
 use crate::mock_model::MockModel;
 use crate::support::{Client, DEADLINE, Place, is_alive, kill, skipped};
 
@@ -142,6 +143,83 @@ fn question_shows_what_runs_without_invented_cost() {
         );
         assert_eq!(last["context_tokens"], 15, "{last:#}");
         assert!(last["context_window"].as_u64() > Some(15), "{last:#}");
+    }
+}
+
+/// A host of pi's, which starts `pi --mode rpc`, with Codex behind it.
+#[test]
+fn pi_host_has_codex_behind_it() {
+    for (_, scene) in scenes() {
+        let mut host = Editor::of(
+            &scene.daemon.place,
+            &["pi", "--mode", "rpc", "--agent", "it"],
+        );
+        let mut says = |kind: &str, mut fields: Value| {
+            fields["type"] = json!(kind);
+            fields["id"] = json!(kind);
+            host.say(&fields);
+        };
+        for kind in [
+            "get_state",
+            "get_available_models",
+            "get_session_stats",
+            "get_commands",
+        ] {
+            says(kind, json!({}));
+        }
+        says("prompt", json!({"message": "[[bash=echo from-the-tool]]"}));
+        let asked = host.until("a dialog", |line| line["method"] == "confirm");
+        assert!(
+            asked["title"]
+                .as_str()
+                .unwrap()
+                .contains("echo from-the-tool"),
+            "{asked}"
+        );
+        host.say(&json!({"type": "extension_ui_response", "id": asked["id"], "confirmed": true}));
+        let ended = host.until("the call's end", |line| {
+            line["type"] == "tool_execution_end"
+        });
+        assert_eq!(ended["isError"], false, "{ended}");
+        host.until("the run's end", |line| line["type"] == "agent_settled");
+        // It is steered, ended, and gone on with.
+        host.say(&json!({"type": "prompt", "message": "[[hang]]"}));
+        host.until("its text", |line| {
+            line["assistantMessageEvent"]["type"] == "text_delta"
+        });
+        host.say(&json!({"type": "steer", "message": "go left"}));
+        let run = host.until("the run's end", |line| line["type"] == "agent_end");
+        let said = run["messages"].to_string();
+        assert!(said.contains("echo: go left"), "{said}");
+        host.say(&json!({"type": "prompt", "message": "[[hang]]"}));
+        host.until("its text", |line| {
+            line["assistantMessageEvent"]["type"] == "text_delta"
+        });
+        host.say(&json!({"type": "abort"}));
+        host.until("the run's end", |line| {
+            line["type"] == "agent_settled" && line["aborted"] == true
+        });
+        host.say(&json!({"type": "compact"}));
+        let compacted = host.until("its end", |line| line["command"] == "compact");
+        assert_eq!(compacted["success"], true, "{compacted}");
+        host.say(&json!({"type": "get_messages"}));
+        let past = host.until("the past", |line| line["command"] == "get_messages");
+        let past = past["data"]["messages"].as_array().unwrap().clone();
+        let stops: Vec<&str> = past
+            .iter()
+            .filter_map(|one| one["stopReason"].as_str())
+            .collect();
+        assert_eq!(
+            stops,
+            ["toolUse", "stop", "stop", "stop", "aborted"],
+            "{past:#?}"
+        );
+        let failed: Vec<&Value> = host
+            .heard
+            .iter()
+            .filter(|line| line["success"] == false)
+            .collect();
+        assert!(failed.is_empty(), "{failed:#?}");
     }
 }
 

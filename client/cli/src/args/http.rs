@@ -96,8 +96,8 @@ Examples:
   agentctl serve pi --session main
 
 pi's commands and events on standard input and output, a JSON object a line. Sessions are those of
-`agentctl sessions`; a turn goes on when the client leaves, and is found again with --session. Other
-options of pi's are taken and not heeded.
+`agentctl sessions`; a turn goes on when the client leaves, and is told on to one that comes back with
+--session. Other options of pi's are taken and not heeded.
 
 A link to agentctl that is called `pi` does the same.
 

@@ -34,17 +34,20 @@ pub struct PiArgs {
     #[arg(long = "continue", short)]
     pub continue_last: bool,
     /// What a new session is called
-    #[arg(long, value_name = "TITLE")]
+    #[arg(long, short, value_name = "TITLE")]
     pub name: Option<String>,
     /// What the agent may use, in pi's words or agentd's
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = crate::value::word)]
+    #[arg(long, short, value_name = "NAMES", value_delimiter = ',', value_parser = crate::value::word)]
     pub tools: Option<Vec<String>>,
     /// Nothing
     #[arg(long, alias = "no-builtin-tools", conflicts_with = "tools")]
     pub no_tools: bool,
-    /// What the agent is told before the conversation, behind its own
-    #[arg(long, alias = "append-system-prompt", value_name = "TEXT")]
-    pub system_prompt: Option<String>,
+    /// What the agent is told before the conversation, behind its own: a text, or the file that has it
+    #[arg(long, alias = "append-system-prompt", value_name = "TEXT|FILE")]
+    pub system_prompt: Vec<String>,
+    /// Print the agent's models, or those that match, as pi does, and leave
+    #[arg(long, value_name = "SEARCH")]
+    pub list_models: Option<Option<String>>,
     /// `rpc`, which it is anyway
     #[arg(long, value_name = "rpc", value_parser = ["rpc"])]
     pub mode: Option<String>,
@@ -88,6 +91,28 @@ pub struct PiUnheeded {
     pub models: Option<String>,
     #[arg(long, short = 'e', hide = true)]
     pub extension: Vec<String>,
+    #[arg(long, hide = true)]
+    pub skill: Vec<String>,
+    #[arg(long, hide = true)]
+    pub prompt_template: Vec<String>,
+    #[arg(long, hide = true)]
+    pub theme: Vec<String>,
+    #[arg(long, hide = true)]
+    pub use_theme: Option<String>,
+    #[arg(long, hide = true)]
+    pub tui_mode: Option<String>,
+    #[arg(long, hide = true)]
+    pub verbose: bool,
+    #[arg(long, short = 'a', hide = true)]
+    pub approve: bool,
+    #[arg(long, hide = true)]
+    pub no_approve: bool,
+    #[arg(long, hide = true, value_parser = no_key)]
+    pub api_key: Option<String>,
+}
+
+fn no_key(_: &str) -> Result<String, String> {
+    Err("agents have their own keys: `agentctl provider add` gives timmy one".to_owned())
 }
 
 fn not_taken(_: &str) -> Result<String, String> {

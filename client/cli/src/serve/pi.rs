@@ -12,30 +12,55 @@ use agentd_client::key;
 use agentd_client::places::Environment;
 use agentd_faces::pi;
 
-use super::{here, options, text, until_signalled};
+use super::{here, options, pi_models, text, until_signalled};
 use crate::args::PiArgs;
 use crate::exit::Exit;
 
 /// What stands behind the model's name and `:`. Other names have a colon, too.
 const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The words of a link that is called `pi`, as our own.
+/// pi's short options of several letters.
+const SHORT: &[(&str, &str)] = &[
+    ("-nt", "--no-tools"),
+    ("-nbt", "--no-builtin-tools"),
+    ("-xt", "--exclude-tools"),
+    ("-ne", "--no-extensions"),
+    ("-ns", "--no-skills"),
+    ("-np", "--no-prompt-templates"),
+    ("-nc", "--no-context-files"),
+    ("-na", "--no-approve"),
+];
+
+/// The words of a link that is called `pi`, or of `serve pi`, as our own.
 pub(crate) fn words(words: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = words.split_first()?;
-    if Path::new(program).file_name()? != "pi" {
-        return None;
-    }
-    if let [only] = rest
-        && (only == "--version" || only == "-v")
-    {
-        return Some(vec!["agentctl".into(), "--version".into()]);
-    }
-    let ours = ["agentctl", "serve", "pi"].map(OsString::from);
-    Some(ours.iter().chain(rest).cloned().collect())
+    let (begin, rest) = if Path::new(program).file_name()? == "pi" {
+        if let [only] = rest
+            && (only == "--version" || only == "-v")
+        {
+            return Some(vec!["agentctl".into(), "--version".into()]);
+        }
+        (
+            ["agentctl", "serve", "pi"].map(OsString::from).to_vec(),
+            rest,
+        )
+    } else {
+        let is_it = |two: &[OsString]| two[0] == "serve" && two[1] == "pi";
+        let at = words.windows(2).position(is_it)? + 2;
+        (words[..at].to_vec(), &words[at..])
+    };
+    let ours = |word: &OsString| {
+        let long = SHORT.iter().find(|(short, _)| word == short);
+        long.map_or_else(|| word.clone(), |(_, long)| long.into())
+    };
+    Some(begin.into_iter().chain(rest.iter().map(ours)).collect())
 }
 
 /// pi's RPC on standard input and output, until the client leaves.
 pub(crate) async fn pi(args: PiArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    if let Some(search) = args.list_models {
+        return pi_models::list(args.agent, &search.unwrap_or_default(), socket).await;
+    }
     let (provider, model, level) = model(args.provider, args.model);
     let options = options(socket, args.no_fallback, "agentd-pi", Attended::Yes);
     let state = Environment::of_process().state_dir();
@@ -53,7 +78,7 @@ pub(crate) async fn pi(args: PiArgs, socket: Option<&Path>) -> io::Result<Exit> 
         } else {
             tools
         },
-        system: args.system_prompt,
+        system: system(&args.system_prompt),
         name: args.name,
         here: here(socket),
         begins: match (args.session, args.fork, args.continue_last) {
@@ -67,6 +92,13 @@ pub(crate) async fn pi(args: PiArgs, socket: Option<&Path>) -> io::Result<Exit> 
         clock: SystemTime::now,
     };
     until_signalled(pi::Pi::new(settings), &options).await
+}
+
+/// The texts, or what is in the files of these names: pi takes either.
+fn system(words: &[String]) -> Option<String> {
+    let text = |word: &String| std::fs::read_to_string(word).unwrap_or_else(|_| word.clone());
+    let texts: Vec<String> = words.iter().map(text).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
 /// Provider, model and thinking level, which may stand in one word.
@@ -122,6 +154,15 @@ mod tests {
         );
         assert_eq!(said("pi --version"), ours("agentctl --version"));
         assert_eq!(said("/bin/agentctl pi"), None);
+        assert_eq!(
+            said("agentctl --socket s serve pi -ne -n x -nc"),
+            ours("agentctl --socket s serve pi --no-extensions -n x --no-context-files")
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "from a file").unwrap();
+        let named = file.path().to_str().unwrap().to_owned();
+        let both = system(&["a text".to_owned(), named]);
+        assert_eq!(both.as_deref(), Some("a text\n\nfrom a file"));
         let tools = ["read", "ls", "web", "bash"].map(str::to_owned);
         assert_eq!(toolsets(&tools), ["file-read", "web", "terminal"]);
         for (provider, named, expected) in [

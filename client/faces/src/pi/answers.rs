@@ -4,11 +4,12 @@
 
 use agentd_protocol::commands::CommandRow;
 use agentd_protocol::line::Line;
+use agentd_protocol::rows::{JobRow, SessionPhase, SessionRow};
 use serde_json::{Value, json};
 
-use super::commands::{Command, Reply};
-use super::message::{self, Past};
-use super::{Asked, Pi, What};
+use super::commands::Reply;
+use super::message::Past;
+use super::{Asked, Pi, What, Whose};
 use crate::face::Outbox;
 
 impl Pi {
@@ -22,23 +23,30 @@ impl Pi {
         match asked.what {
             What::Turn | What::Left | What::Nobody => {}
             What::Copy => match result {
-                Ok(_) => self.look_at_past(out),
+                Ok(_) => self.look_at_past(Whose::First, out),
                 Err(why) => {
-                    out.say(&message::notice(&format!("nothing was copied: {why}")));
+                    self.notice(&format!("nothing was copied: {why}"), out);
                     self.opened(out);
                 }
             },
             What::Steer(text) => self.steered(&text, result.is_ok(), out),
             What::Latest => {
                 if let Ok(Line::SessionList { sessions, .. }) = result
-                    && let Some(row) = sessions.into_iter().find(|row| row.turns > 0)
+                    && let Some(row) = sessions.into_iter().find(has_turns)
                 {
                     self.session = row.session;
-                    return self.look_at_past(out);
+                    return self.look_at_past(Whose::First, out);
                 }
                 self.opened(out);
             }
-            What::Past(command, past) => self.have_past(command, past, result, out),
+            What::Past(whose, past) => self.have_past(whose, past, result, out),
+            What::Alive(whose, mut past) => {
+                if let Ok(Line::Jobs { jobs, .. }) = result {
+                    let is_cut_off = |row: &&JobRow| row.cut_off;
+                    past.are_cut_off(jobs.iter().filter(is_cut_off).map(|row| row.job));
+                }
+                self.found(whose, &past, None, out);
+            }
             What::Enter(command, name) => {
                 let reply = match result {
                     Ok(_) => {
@@ -86,35 +94,63 @@ impl Pi {
         }
     }
 
-    pub(super) fn have_past(
+    fn have_past(
         &mut self,
-        command: Option<Command>,
+        whose: Whose,
         mut past: Past,
         result: Result<Line, String>,
         out: &mut Outbox,
     ) {
         let failed = match result {
-            Ok(Line::SessionHistory { turns, next, .. }) => {
+            Ok(Line::SessionHistory {
+                session,
+                turns,
+                next,
+                ..
+            }) => {
                 past.turns.extend(turns);
                 if let Some(after) = next {
-                    let wanted = json!({"session": self.session, "after": after, "events": true});
-                    return self.ask("session.history", &wanted, What::Past(command, past), out);
+                    let wanted = json!({"session": session, "after": after, "events": true});
+                    return self.ask("session.history", &wanted, What::Past(whose, past), out);
                 }
                 None
             }
             Ok(_) => Some("the daemon's answer was not understood".to_owned()),
             Err(why) => Some(why),
         };
-        match (command, failed) {
-            (Some(command), Some(why)) => self.reply(&command, Reply::Failed(why), out),
-            (Some(command), None) => {
-                let reply = self.past_command(&command, &past);
+        let session = match &whose {
+            Whose::First => &self.session,
+            Whose::Switch(_, session) => session,
+            Whose::Command(_) => return self.found(whose, &past, failed, out),
+        };
+        if failed.is_some() || past.open().next().is_none() {
+            return self.found(whose, &past, failed, out);
+        }
+        // Without a daemon it may be of a process that is gone.
+        let wanted = json!({"session": session, "limit": 256});
+        self.ask("jobs", &wanted, What::Alive(whose, past), out);
+    }
+
+    fn found(&mut self, whose: Whose, past: &Past, failed: Option<String>, out: &mut Outbox) {
+        match (whose, failed) {
+            (Whose::Command(command) | Whose::Switch(command, _), Some(why)) => {
+                self.reply(&command, Reply::Failed(why), out);
+            }
+            (Whose::Command(command), None) => {
+                let reply = self.past_command(&command, past);
                 self.reply(&command, reply, out);
             }
-            (None, failed) => {
+            (Whose::Switch(command, name), None) => {
+                self.enter(name, true);
+                self.goes_on_after(past, out);
+                let entered = Reply::Done(Some(json!({"cancelled": false})));
+                self.reply(&command, entered, out);
+                self.tells_on(out);
+            }
+            (Whose::First, failed) => {
                 self.exists = failed.is_none();
                 self.is_titled = self.title.is_none();
-                self.count = past.entries().len();
+                self.goes_on_after(past, out);
                 self.opened(out);
             }
         }
@@ -126,6 +162,10 @@ impl Pi {
             _ => self.answered(asked, Err(why.to_owned()), out),
         }
     }
+}
+
+fn has_turns(row: &SessionRow) -> bool {
+    row.turns > 0 || !matches!(row.state, SessionPhase::Idle | SessionPhase::Closed)
 }
 
 /// A command of the agent, as pi lists those of its extensions.

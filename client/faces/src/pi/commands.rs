@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::message::{self, Past};
 use super::queue::Mode;
-use super::{Pi, Settings, What};
+use super::{Pi, Settings, What, Whose};
 use crate::face::Outbox;
 
 /// Characters of what a client said that are said back in a refusal.
@@ -112,17 +112,20 @@ impl Pi {
         match command.kind.as_str() {
             "prompt" => of(self.prompt(command, out)),
             "steer" => of(self.queue_up(command, true, out)),
-            "follow_up" => of(self.queue_up(command, false, out)),
+            "follow_up" | "queue_message" => of(self.queue_up(command, false, out)),
             "abort" => self.abort(command, out),
             "clear_queue" => self.clear_queue(out),
             "get_state" => Reply::data(self.state()),
-            "new_session" | "switch_session" | "fork" | "clone" | "compact" if self.is_busy() => {
+            "new_session" | "reset" | "switch_session" | "fork" | "branch" | "clone"
+            | "compact"
+                if !self.is_settled() =>
+            {
                 // As pi does it since 0.83.
                 self.end_turn(out);
                 self.settling.push_back(command.clone());
                 Reply::Later
             }
-            "new_session" => {
+            "new_session" | "reset" => {
                 let name = self.name();
                 self.enter(name, false);
                 Reply::data(json!({"cancelled": false}))
@@ -131,6 +134,8 @@ impl Pi {
             "clone" => self.copy(command, out),
             "compact" => self.compact(command, out),
             "fork"
+            | "branch"
+            | "get_branch_messages"
             | "get_messages"
             | "get_entries"
             | "get_tree"
@@ -155,6 +160,10 @@ impl Pi {
                 self.queue.follow_up_mode = mode;
                 Reply::Done(None)
             })),
+            "set_queue_mode" => of(Mode::read(command).map(|mode| {
+                (self.queue.steering_mode, self.queue.follow_up_mode) = (mode, mode);
+                Reply::Done(None)
+            })),
             "set_session_name" => of(self.title(command, out)),
             "get_commands" => self.ask_commands(command, out),
             // The agent retries and compacts by itself, as it is made.
@@ -172,6 +181,9 @@ impl Pi {
             "export_html" => Reply::failed(
                 "agentd exports no HTML: `agentctl history` prints a session, `get_messages` has it",
             ),
+            "hello" | "send" | "status" => Reply::failed(
+                "this is a line of agentd's own protocol: `agentctl stdio` takes it, this is pi's",
+            ),
             kind => Reply::failed(format!("Unknown command: {kind}")),
         }
     }
@@ -183,19 +195,13 @@ impl Pi {
                 "there is no session `{path}`: `get_state` says `sessionFile`"
             ))
         })?;
-        let wanted = json!({"session": name, "limit": 1});
-        self.ask(
-            "session.history",
-            &wanted,
-            What::Enter(command.clone(), name),
-            out,
-        );
+        self.look_at_past(Whose::Switch(command.clone(), name), out);
         Ok(Reply::Later)
     }
 
     fn copy(&mut self, command: &Command, out: &mut Outbox) -> Reply {
         if !self.exists {
-            return Reply::data(json!({"cancelled": false}));
+            return Reply::failed("Cannot clone session: no current entry selected");
         }
         let to = self.name();
         let wanted = json!({"session": self.session, "to": to});
@@ -246,12 +252,14 @@ impl Pi {
         };
         out.say(&end);
         self.reply(command, reply, out);
+        self.settled(out);
     }
 
     fn title(&mut self, command: &Command, out: &mut Outbox) -> Result<Reply, Reply> {
         let name = command
             .text("name")
             .map_err(|_| Reply::failed("Session name cannot be empty"))?;
+        let name = name.trim().to_owned();
         self.title = Some(name.clone());
         if !self.exists {
             // It has this name as soon as there is anything to be named.
@@ -344,6 +352,10 @@ impl Pi {
                     }
                 }
             }
+            // A model that doesn't think has none else, as in pi.
+            "get_available_thinking_levels" if levels.is_empty() => {
+                Reply::data(json!({"levels": ["off"]}))
+            }
             "get_available_thinking_levels" => Reply::data(json!({"levels": levels})),
             _ => {
                 let level = self.level();
@@ -379,9 +391,7 @@ impl Pi {
         if !self.exists {
             return self.past_command(command, &Past::default());
         }
-        let wanted = json!({"session": self.session, "events": true});
-        let what = What::Past(Some(command.clone()), Past::default());
-        self.ask("session.history", &wanted, what, out);
+        self.look_at_past(Whose::Command(command.clone()), out);
         Reply::Later
     }
 
@@ -389,8 +399,7 @@ impl Pi {
         let leaf = |entries: &[Value]| entries.last().map(|entry| entry["id"].clone());
         match command.kind.as_str() {
             "get_messages" => {
-                let entries = past.entries().into_iter();
-                let messages: Vec<Value> = entries.map(|entry| entry.message).collect();
+                let messages = self.messages(past);
                 Reply::data(json!({"messages": messages}))
             }
             "get_entries" => {
@@ -413,8 +422,8 @@ impl Pi {
                 }
                 Reply::data(json!({"tree": tree, "leafId": leaf}))
             }
-            "get_fork_messages" => {
-                let turns = past.turns.iter();
+            "get_fork_messages" | "get_branch_messages" => {
+                let turns = past.turns.iter().filter(|turn| turn.last.is_some());
                 let messages = turns.map(|turn| {
                     let entry = turn.job.to_string();
                     json!({"entryId": entry, "text": turn.text})
@@ -422,9 +431,8 @@ impl Pi {
                 Reply::data(json!({"messages": messages.collect::<Vec<_>>()}))
             }
             "get_last_assistant_text" => {
-                let entries = past.entries();
-                let last = entries.iter().rev().find_map(|entry| {
-                    let message = &entry.message;
+                let messages = self.messages(past);
+                let last = messages.iter().rev().find_map(|message| {
                     let content = message["content"].as_array()?;
                     let said = content
                         .iter()
@@ -451,6 +459,24 @@ impl Pi {
                 Reply::data(json!({"text": text, "cancelled": false}))
             }
         }
+    }
+}
+
+impl Pi {
+    /// All that was said; of the turn that runs what was told of it.
+    fn messages(&self, past: &Past) -> Vec<Value> {
+        let running = self.turn.as_ref().and_then(|turn| Some((turn.job?, turn)));
+        let running = running.filter(|(job, _)| past.is_open(*job));
+        let is_told = |id: &str| running.is_some_and(|(job, _)| job.to_string() == id);
+        let entries = past.entries().into_iter();
+        let entries = entries.filter(|entry| !is_told(&entry.id));
+        let mut messages: Vec<Value> = entries.map(|entry| entry.message).collect();
+        messages.extend(
+            running
+                .into_iter()
+                .flat_map(|(_, turn)| turn.messages.clone()),
+        );
+        messages
     }
 }
 

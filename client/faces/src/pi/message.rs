@@ -2,12 +2,15 @@
 //!
 //! Owns these shapes. Must not know how any of it is asked for.
 
-use agentd_protocol::line::{Line, TurnFacts};
+use agentd_protocol::JobId;
+use agentd_protocol::line::{Line, Stop, TurnFacts};
 use agentd_protocol::models::ModelRow;
 use agentd_protocol::request::{Earlier, Speaker};
-use agentd_protocol::rows::TurnRow;
+use agentd_protocol::rows::{JobPhase, TurnRow};
 use agentd_protocol::usage::Usage;
 use serde_json::{Value, json};
+
+use crate::face::hinted;
 
 /// What pi calls a model that it doesn't know, too.
 const UNKNOWN: &str = "unknown";
@@ -90,8 +93,8 @@ pub(super) fn tool_result((id, name): (&str, &str), output: &str, ok: bool, ms: 
 }
 
 /// Something to know, which is no message.
-pub(super) fn notice(said: &str) -> Value {
-    json!({"type": "extension_ui_request", "id": "note", "method": "notify", "message": said,
+pub(super) fn notice(id: &str, said: &str) -> Value {
+    json!({"type": "extension_ui_request", "id": id, "method": "notify", "message": said,
         "notifyType": "warning"})
 }
 
@@ -103,22 +106,13 @@ pub(super) fn assistant(
     (stop, error): (&str, Option<&str>),
     ms: u64,
 ) -> Value {
-    let usage = facts.usage.unwrap_or_default();
-    let total = facts.cost.usd.unwrap_or(0.0);
     let mut message = json!({
         "role": "assistant",
         "content": content,
         "api": "agentd",
         "provider": named.provider.as_deref().unwrap_or(UNKNOWN),
         "model": named.model.as_deref().unwrap_or(UNKNOWN),
-        "usage": {
-            "input": fresh_input(&usage),
-            "output": usage.output_tokens,
-            "cacheRead": usage.cache_read_tokens,
-            "cacheWrite": usage.cache_write_tokens,
-            "totalTokens": usage.input_tokens.saturating_add(usage.output_tokens),
-            "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": total},
-        },
+        "usage": usage(facts),
         "stopReason": stop,
         "timestamp": ms,
     });
@@ -126,6 +120,30 @@ pub(super) fn assistant(
         message["errorMessage"] = json!(error);
     }
     message
+}
+
+/// What was used, as far as the agent says it.
+pub(super) fn usage(facts: &TurnFacts) -> Value {
+    let usage = facts.usage.unwrap_or_default();
+    let total = facts.cost.usd.unwrap_or(0.0);
+    json!({
+        "input": fresh_input(&usage),
+        "output": usage.output_tokens,
+        "cacheRead": usage.cache_read_tokens,
+        "cacheWrite": usage.cache_write_tokens,
+        "totalTokens": usage.input_tokens.saturating_add(usage.output_tokens),
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "total": total},
+    })
+}
+
+/// Why a turn's last message ended.
+pub(super) const fn stop_reason(stop: Stop, error: Option<&str>) -> &'static str {
+    match (error, stop) {
+        (Some(_), Stop::EndTurn) => "error",
+        (_, Stop::Cancelled) => "aborted",
+        (_, Stop::MaxTokens) => "length",
+        (_, Stop::EndTurn | Stop::MaxTurnRequests | Stop::Refusal) => "stop",
+    }
 }
 
 /// pi counts what was cached apart.
@@ -149,15 +167,107 @@ pub(super) struct Past {
     pub(super) turns: Vec<TurnRow>,
 }
 
-fn facts_of(turn: &TurnRow) -> TurnFacts {
-    let last: Option<Line> = turn
-        .last
-        .as_ref()
-        .and_then(|last| serde_json::from_value(last.clone()).ok());
-    match last {
-        Some(Line::MessageEnd(end)) => end.turn,
-        Some(Line::Error(error)) => error.turn.unwrap_or_default(),
-        _ => TurnFacts::default(),
+/// How a turn ended.
+struct Ended {
+    facts: TurnFacts,
+    stop: Stop,
+    error: Option<String>,
+}
+
+impl Ended {
+    fn of(turn: &TurnRow) -> Self {
+        let last: Option<Line> = turn
+            .last
+            .as_ref()
+            .and_then(|last| serde_json::from_value(last.clone()).ok());
+        match last {
+            Some(Line::MessageEnd(end)) => Self {
+                stop: end.stop,
+                error: end.turn.refusal.clone(),
+                facts: end.turn,
+            },
+            Some(Line::Error(error)) => Self {
+                stop: Stop::EndTurn,
+                error: Some(hinted(&error)),
+                facts: error.turn.unwrap_or_default(),
+            },
+            _ => Self {
+                facts: TurnFacts::default(),
+                stop: Stop::EndTurn,
+                error: None,
+            },
+        }
+    }
+}
+
+/// When a turn was accepted.
+fn accepted_ms(turn: &TurnRow) -> u64 {
+    let ms = agentd_protocol::request::unix_ms(&turn.accepted_at);
+    ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0)
+}
+
+/// What a turn was asked.
+fn prompt(turn: &TurnRow) -> Entry {
+    Entry {
+        id: turn.job.to_string(),
+        at: turn.accepted_at.clone(),
+        message: user(&turn.text, accepted_ms(turn)),
+    }
+}
+
+/// All messages of a turn that has ended.
+fn said(turn: &TurnRow, entries: &mut Vec<Entry>) {
+    let Ended { facts, stop, error } = Ended::of(turn);
+    let named = Named::of(&facts, &Named::default());
+    let ms = accepted_ms(turn);
+    entries.push(prompt(turn));
+    let mut add = |id: String, message: Value| {
+        let at = turn.accepted_at.clone();
+        entries.push(Entry { id, at, message });
+    };
+    let none = TurnFacts::default();
+    // Questions that nobody could answer are in the trace, too.
+    let calls = facts.tool_trace.iter().filter(|one| one.name != "question");
+    for (at, call) in calls.enumerate() {
+        let called = json!({"type": "toolCall", "id": call.tool_call_id, "name": call.name,
+            "arguments": call.input});
+        let calls = assistant(vec![called], &named, &none, ("toolUse", None), ms);
+        add(format!("{}.c{at}", turn.job), calls);
+        let of = (&*call.tool_call_id, &*call.name);
+        let result = tool_result(of, &call.output, call.ok.unwrap_or(false), ms);
+        add(format!("{}.r{at}", turn.job), result);
+    }
+    for (at, said) in told(turn).enumerate() {
+        add(format!("{}.s{at}", turn.job), user(&said, ms));
+    }
+    let mut messages: Vec<(u32, &str, &str)> = Vec::new();
+    for said in &turn.messages {
+        messages.push((said.message, &said.thinking, &said.text));
+    }
+    match (&mut messages[..], facts.text.as_str()) {
+        // What is long is cut, and the last line may have all of it.
+        ([(.., text)], whole) if whole.len() > text.len() && !facts.truncated => *text = whole,
+        ([], whole) if !whole.is_empty() || error.is_some() => messages.push((0, "", whole)),
+        _ => {}
+    }
+    let last = messages.len().saturating_sub(1);
+    let reason = stop_reason(stop, error.as_deref());
+    for (at, (number, thinking, said)) in messages.into_iter().enumerate() {
+        let mut content = Vec::new();
+        if !thinking.is_empty() {
+            content.push(json!({"type": "thinking", "thinking": thinking}));
+        }
+        if !said.is_empty() {
+            content.push(text(said));
+        }
+        let (of, end) = match at == last {
+            true => (&facts, (reason, error.as_deref())),
+            false => (&none, ("stop", None)),
+        };
+        add(
+            format!("{}.{number}", turn.job),
+            assistant(content, &named, of, end, ms),
+        );
     }
 }
 
@@ -174,51 +284,49 @@ fn told(turn: &TurnRow) -> impl Iterator<Item = String> {
 }
 
 impl Past {
-    /// All messages. Where calls and what the agent was told stood between them isn't kept: the last
-    /// message stands behind them.
+    /// All messages of turns that have ended, and the words of the one that runs. Where calls and what
+    /// the agent was told stood between them isn't kept: the last message stands behind them.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for turn in &self.turns {
-            let facts = facts_of(turn);
-            let named = Named::of(&facts, &Named::default());
-            let ms = agentd_protocol::request::unix_ms(&turn.accepted_at);
-            let ms = ms.and_then(|ms| u64::try_from(ms).ok()).unwrap_or(0);
-            let mut add = |id: String, message: Value| {
-                let at = turn.accepted_at.clone();
-                entries.push(Entry { id, at, message });
-            };
-            add(turn.job.to_string(), user(&turn.text, ms));
-            let none = TurnFacts::default();
-            for (at, call) in facts.tool_trace.iter().enumerate() {
-                let called = json!({"type": "toolCall", "id": call.tool_call_id, "name": call.name,
-                    "arguments": call.input});
-                let calls = assistant(vec![called], &named, &none, ("toolUse", None), ms);
-                add(format!("{}.c{at}", turn.job), calls);
-                let of = (&*call.tool_call_id, &*call.name);
-                let result = tool_result(of, &call.output, call.ok.unwrap_or(false), ms);
-                add(format!("{}.r{at}", turn.job), result);
-            }
-            for (at, said) in told(turn).enumerate() {
-                add(format!("{}.s{at}", turn.job), user(&said, ms));
-            }
-            let last = turn.messages.len().saturating_sub(1);
-            for (at, said) in turn.messages.iter().enumerate() {
-                let mut content = Vec::new();
-                if !said.thinking.is_empty() {
-                    content.push(json!({"type": "thinking", "thinking": said.thinking}));
-                }
-                content.push(text(&said.text));
-                let of = if at == last { &facts } else { &none };
-                let message = assistant(content, &named, of, ("stop", None), ms);
-                add(format!("{}.{}", turn.job, said.message), message);
-            }
-            if turn.messages.is_empty() && !facts.text.is_empty() {
-                let said = vec![text(&facts.text)];
-                let message = assistant(said, &named, &facts, ("stop", None), ms);
-                add(format!("{}.0", turn.job), message);
+            match (&turn.last, turn.state) {
+                (Some(_), _) => said(turn, &mut entries),
+                (None, JobPhase::Running | JobPhase::Interrupted) => entries.push(prompt(turn)),
+                (None, _) => {}
             }
         }
         entries
+    }
+
+    /// The turn that runs, and those that wait behind it.
+    pub(super) fn open(&self) -> impl Iterator<Item = &TurnRow> {
+        let waits = |turn: &&TurnRow| turn.state == JobPhase::Queued;
+        let runs = |turn: &TurnRow| turn.last.is_none() && turn.state == JobPhase::Running;
+        let at = self.turns.iter().position(runs);
+        let from = at.map_or(&[][..], |at| &self.turns[at..]);
+        from.iter().take(1).chain(from.iter().skip(1).filter(waits))
+    }
+
+    /// Nobody runs these any more; the next daemon says so.
+    pub(super) fn are_cut_off(&mut self, jobs: impl Iterator<Item = JobId>) {
+        for job in jobs {
+            if let Some(turn) = self.turns.iter_mut().find(|turn| turn.job == job) {
+                turn.state = JobPhase::Interrupted;
+            }
+        }
+    }
+
+    /// Has this turn no end here?
+    pub(super) fn is_open(&self, job: JobId) -> bool {
+        let turn = self.turns.iter().find(|turn| turn.job == job);
+        turn.is_none_or(|turn| turn.last.is_none())
+    }
+
+    /// Who answered last, and how hard it thought.
+    pub(super) fn last(&self) -> (Named, Option<String>) {
+        let last = self.turns.iter().rev().find(|turn| turn.last.is_some());
+        let facts = last.map(|turn| Ended::of(turn).facts).unwrap_or_default();
+        (Named::of(&facts, &Named::default()), facts.thinking)
     }
 
     /// As pi's session file has them: each behind the one before.
@@ -240,7 +348,7 @@ impl Past {
             .position(|turn| turn.job.to_string() == entry)?;
         let mut earlier = Vec::new();
         for turn in &self.turns[..at] {
-            let answer = facts_of(turn).text;
+            let answer = Ended::of(turn).facts.text;
             for (role, text) in [
                 (Speaker::User, turn.text.clone()),
                 (Speaker::Assistant, answer),
@@ -263,7 +371,7 @@ impl Past {
         let (mut usage, mut cost, mut calls) = (Usage::default(), 0.0, 0);
         let mut context = None;
         for turn in &self.turns {
-            let facts = facts_of(turn);
+            let facts = Ended::of(turn).facts;
             usage.add(facts.usage.unwrap_or_default());
             cost += facts.cost.usd.unwrap_or(0.0);
             calls += facts.tool_trace.len();

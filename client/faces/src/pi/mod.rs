@@ -6,6 +6,7 @@
 
 mod answers;
 mod commands;
+mod left;
 mod message;
 mod queue;
 mod run;
@@ -86,7 +87,9 @@ enum What {
     Latest,
     /// The first session is the copy of another.
     Copy,
-    Past(Option<Command>, Past),
+    Past(Whose, Past),
+    /// Who runs what has no end.
+    Alive(Whose, Past),
     /// The client goes into that session.
     Enter(Command, String),
     Compact(Command),
@@ -95,6 +98,15 @@ enum What {
     Models(Command, Vec<ModelRow>),
     /// Nobody waits.
     Nobody,
+}
+
+/// Who needs to know what was said.
+enum Whose {
+    /// The session is the first.
+    First,
+    Command(Command),
+    /// The client goes into that session.
+    Switch(Command, String),
 }
 
 /// Is the first session open?
@@ -213,7 +225,7 @@ impl Pi {
                 Begins::Named(path) => match self.settings.name_of(&path) {
                     Some(name) => {
                         self.session = name;
-                        self.look_at_past(out);
+                        self.look_at_past(Whose::First, out);
                     }
                     None => self.is_none_of_ours(&path, out),
                 },
@@ -234,9 +246,13 @@ impl Pi {
         self.opening == Opening::Open
     }
 
-    fn look_at_past(&mut self, out: &mut Outbox) {
-        let wanted = json!({"session": self.session, "events": true});
-        let past = What::Past(None, Past::default());
+    fn look_at_past(&mut self, whose: Whose, out: &mut Outbox) {
+        let session = match &whose {
+            Whose::Switch(_, session) => session,
+            Whose::First | Whose::Command(_) => &self.session,
+        };
+        let wanted = json!({"session": session, "events": true});
+        let past = What::Past(whose, Past::default());
         self.ask("session.history", &wanted, past, out);
     }
 
@@ -244,8 +260,15 @@ impl Pi {
         let why = format!(
             "`{path}` is no session of agentd: this one is new; `agentctl sessions` lists them"
         );
-        out.say(&message::notice(&why));
+        self.notice(&why, out);
         self.opening = Opening::Open;
+    }
+
+    /// Something to know.
+    fn notice(&mut self, why: &str, out: &mut Outbox) {
+        self.made += 1;
+        let id = format!("note-{}-{}", self.settings.nonce, self.made);
+        out.say(&message::notice(&id, why));
     }
 
     fn opened(&mut self, out: &mut Outbox) {
@@ -253,20 +276,27 @@ impl Pi {
         for command in std::mem::take(&mut self.waiting) {
             self.command(command, out);
         }
+        self.tells_on(out);
     }
 
-    /// Goes into a session.
+    /// Goes into a session; what waited in the one before isn't said here.
     fn enter(&mut self, name: String, exists: bool) {
         self.session = name;
         self.exists = exists;
         self.count = 0;
         self.begins = Vec::new();
         self.rows = None;
+        self.queue.clear();
         (self.title, self.is_titled) = (None, exists);
     }
 
     const fn is_busy(&self) -> bool {
         self.turn.is_some()
+    }
+
+    /// Has nothing to be waited for?
+    const fn is_settled(&self) -> bool {
+        !self.is_busy() && !self.compacting
     }
 
     fn level(&self) -> String {
@@ -284,7 +314,7 @@ impl Pi {
             "sessionFile": self.settings.file_of(&self.session),
             "sessionId": self.session,
             "autoCompactionEnabled": self.compacts_itself,
-            "messageCount": self.count,
+            "messageCount": self.count + self.turn.as_ref().map_or(0, |turn| turn.messages.len()),
             "pendingMessageCount": self.queue.len(),
         });
         if let Some(title) = &self.title {

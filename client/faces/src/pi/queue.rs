@@ -1,7 +1,11 @@
 //! What is said while the agent works.
 //!
-//! Owns the two queues and how much of one goes at once. Must not know how it goes.
+//! Owns the queues and how much of one goes at once. Must not know how it goes.
 
+use std::collections::VecDeque;
+
+use agentd_protocol::JobId;
+use agentd_protocol::attachment::Attachment;
 use serde_json::{Value, json};
 
 use super::commands::{Command, Reply};
@@ -29,36 +33,97 @@ impl Mode {
             Self::OneAtATime => "one-at-a-time",
         }
     }
+
+    /// How many of so many.
+    fn of(self, count: usize) -> usize {
+        match self {
+            Self::All => count,
+            Self::OneAtATime => count.min(1),
+        }
+    }
+}
+
+/// What a turn is to say.
+#[derive(Clone, Debug)]
+pub(super) struct Words {
+    pub(super) text: String,
+    pub(super) pictures: Vec<Attachment>,
+}
+
+impl Words {
+    pub(super) fn of(text: String) -> Self {
+        let pictures = Vec::new();
+        Self { text, pictures }
+    }
+}
+
+/// A turn that waits with the daemon.
+#[derive(Clone, Debug)]
+pub(super) struct Left {
+    pub(super) job: JobId,
+    pub(super) text: String,
 }
 
 /// Words to the turn that runs, and what comes after it.
 #[derive(Default, Debug)]
 pub(super) struct Queue {
     pub(super) steering: Vec<String>,
-    pub(super) follow_up: Vec<String>,
+    /// What the turn that runs couldn't be told: the next one says it first.
+    pub(super) unsteered: Vec<Words>,
+    /// What an earlier client left.
+    pub(super) left: VecDeque<Left>,
+    pub(super) follow_up: Vec<Words>,
     pub(super) steering_mode: Mode,
     pub(super) follow_up_mode: Mode,
 }
 
 impl Queue {
-    pub(super) fn event(&self) -> Value {
-        json!({"type": "queue_update", "steering": self.steering, "followUp": self.follow_up})
+    fn behind(&self) -> Vec<&str> {
+        let unsteered = self.unsteered.iter().map(|words| &*words.text);
+        let left = self.left.iter().map(|left| &*left.text);
+        let follow_up = self.follow_up.iter().map(|words| &*words.text);
+        unsteered.chain(left).chain(follow_up).collect()
     }
 
-    pub(super) const fn len(&self) -> usize {
-        self.steering.len() + self.follow_up.len()
+    /// All that waits, by its texts.
+    pub(super) fn listed(&self) -> Value {
+        json!({"steering": self.steering, "followUp": self.behind()})
+    }
+
+    pub(super) fn event(&self) -> Value {
+        let mut event = self.listed();
+        event["type"] = json!("queue_update");
+        event
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.steering.len() + self.behind().len()
+    }
+
+    /// Takes everything out; what waits with the daemon goes on waiting there.
+    pub(super) fn clear(&mut self) {
+        self.steering.clear();
+        self.unsteered.clear();
+        self.left.clear();
+        self.follow_up.clear();
     }
 
     /// What the next turn says: words that came too late for the one before are the first of it.
-    pub(super) fn next(&mut self) -> Option<String> {
-        match self.steering.is_empty() {
-            false => take(&mut self.steering, self.steering_mode),
-            true => self.next_follow_up(),
+    pub(super) fn next(&mut self) -> Option<Words> {
+        if self.unsteered.is_empty() {
+            let count = self.steering_mode.of(self.steering.len());
+            let late = self.steering.drain(..count).map(Words::of);
+            self.unsteered.extend(late);
         }
+        self.next_behind()
     }
 
-    pub(super) fn next_follow_up(&mut self) -> Option<String> {
-        take(&mut self.follow_up, self.follow_up_mode)
+    /// The same without words that the turn that runs may still be told.
+    pub(super) fn next_behind(&mut self) -> Option<Words> {
+        match self.unsteered.is_empty() {
+            false => take(&mut self.unsteered, self.steering_mode),
+            true => take(&mut self.follow_up, self.follow_up_mode),
+        }
     }
 
     /// A word that was taken, or can't be.
@@ -71,11 +136,13 @@ impl Queue {
     }
 }
 
-fn take(queue: &mut Vec<String>, mode: Mode) -> Option<String> {
-    let count = match mode {
-        Mode::All => queue.len(),
-        Mode::OneAtATime => queue.len().min(1),
-    };
-    let texts: Vec<String> = queue.drain(..count).collect();
-    (!texts.is_empty()).then(|| texts.join("\n\n"))
+fn take(queue: &mut Vec<Words>, mode: Mode) -> Option<Words> {
+    let count = mode.of(queue.len());
+    let (mut texts, mut pictures) = (Vec::new(), Vec::new());
+    for words in queue.drain(..count) {
+        texts.push(words.text);
+        pictures.extend(words.pictures);
+    }
+    let text = texts.join("\n\n");
+    (count > 0).then_some(Words { text, pictures })
 }

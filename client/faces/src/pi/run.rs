@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::commands::{Command, Reply};
 use super::message::Named;
-use super::queue::Mode;
+use super::queue::{Mode, Words};
 use super::turn::{End, Happened, Turn};
 use super::{Asked, Pi, What, refusal};
-use crate::face::Outbox;
+use crate::face::{Outbox, job_of};
 
 /// What a request has besides its fields.
 const ENVELOPE: usize = 256;
@@ -24,6 +24,10 @@ const BUSY: &str = "Agent is already processing. Specify streamingBehavior ('ste
 
 impl Pi {
     pub(super) fn prompt(&mut self, command: &Command, out: &mut Outbox) -> Result<Reply, Reply> {
+        if command.fields.contains_key("attachments") {
+            let why = "`attachments` are of pi before 0.31: send pictures as `images`";
+            return Err(Reply::failed(why));
+        }
         let text = command.text("message")?;
         if self.compacting {
             let why = "Cannot submit a prompt while compaction is in progress";
@@ -40,8 +44,8 @@ impl Pi {
                 _ => Err(Reply::failed(BUSY)),
             };
         }
-        let attachments = pictures(command.fields.get("images"))?;
-        let send = self.send(text, attachments);
+        let pictures = pictures(command.fields.get("images"))?;
+        let send = self.send(Words { text, pictures });
         let length = serde_json::to_string(&send).map_or(0, |line| line.len());
         if length + ENVELOPE > MAX_LINE_IN {
             let why = format!("the prompt takes {length} bytes: expected at most {MAX_LINE_IN}");
@@ -52,11 +56,11 @@ impl Pi {
         Ok(Reply::Later)
     }
 
-    pub(super) fn send(&mut self, text: String, attachments: Vec<Attachment>) -> Box<Send> {
+    pub(super) fn send(&mut self, words: Words) -> Box<Send> {
         let settings = &self.settings;
         let mut send = Send {
-            text,
-            attachments,
+            text: words.text,
+            attachments: words.pictures,
             session: Some(self.session.clone()),
             cwd_if_new: settings.here.clone(),
             thinking: self.thinking.clone(),
@@ -92,19 +96,13 @@ impl Pi {
         out: &mut Outbox,
     ) -> Result<Reply, Reply> {
         let text = command.text("message")?;
-        if command
-            .fields
-            .get("images")
-            .is_some_and(|images| images != &json!([]))
-        {
-            let why = "pictures can't be queued here: send them with a prompt";
-            return Err(Reply::failed(why));
+        let pictures = pictures(command.fields.get("images"))?;
+        match steers {
+            // A turn that runs takes words alone.
+            true if pictures.is_empty() => self.queue.steering.push(text),
+            true => self.queue.unsteered.push(Words { text, pictures }),
+            false => self.queue.follow_up.push(Words { text, pictures }),
         }
-        let queue = match steers {
-            true => &mut self.queue.steering,
-            false => &mut self.queue.follow_up,
-        };
-        queue.push(text);
         out.say(&self.queue.event());
         self.steer(out);
         Ok(Reply::Done(Some(json!({"disposition": "queued"}))))
@@ -144,7 +142,7 @@ impl Pi {
                 say_all(&events, out);
             }
             // An agent that can't be steered is told it next.
-            _ => self.queue.follow_up.insert(0, text.to_owned()),
+            _ => self.queue.unsteered.push(Words::of(text.to_owned())),
         }
         out.say(&self.queue.event());
         self.steer(out);
@@ -152,17 +150,20 @@ impl Pi {
     }
 
     pub(super) fn clear_queue(&mut self, out: &mut Outbox) -> Reply {
-        let cleared = json!({"steering": self.queue.steering, "followUp": self.queue.follow_up});
-        self.queue.steering.clear();
-        self.queue.follow_up.clear();
+        let cleared = self.queue.listed();
+        for left in &self.queue.left {
+            out.ask("abort", &json!({"job": left.job}));
+        }
+        self.queue.clear();
         out.say(&self.queue.event());
         Reply::Done(Some(cleared))
     }
 
     pub(super) fn abort(&mut self, command: &Command, out: &mut Outbox) -> Reply {
-        if !self.is_busy() {
+        if self.is_settled() {
             return Reply::Done(None);
         }
+        self.recall(out);
         self.end_turn(out);
         self.settling.push_back(command.clone());
         Reply::Later
@@ -170,6 +171,8 @@ impl Pi {
 
     /// The turn is to end: its last line still comes.
     pub(super) fn end_turn(&mut self, out: &mut Outbox) {
+        // What waits with the daemon is its turn there.
+        self.queue.left.clear();
         if let Some(turn) = &mut self.turn {
             turn.aborted = true;
             if let Some(job) = turn.job {
@@ -193,19 +196,29 @@ impl Pi {
         let Some(turn) = &mut self.turn else {
             return;
         };
+        // Of several that an earlier client left, one is told after the other.
+        let of = line.line.as_ref().and_then(job_of);
+        if of.is_some() && turn.is_accepted() && of != turn.job {
+            return;
+        }
         let now = ms(self.settings.clock);
         let mut events = Vec::new();
         let happened = turn.line(line, now, &mut events);
         say_all(&events, out);
         match happened {
             Happened::Nothing => {}
-            Happened::Accepted => self.accepted(now, out),
-            Happened::Question(line) => self.question(*line, now, out),
+            Happened::Accepted => self.accepted(out),
+            Happened::Questions(lines) => {
+                for line in lines {
+                    self.question(line, now, out);
+                }
+            }
             Happened::Ended(end) => self.end(&end, out),
         }
     }
 
-    pub(super) fn accepted(&mut self, now: u64, out: &mut Outbox) {
+    pub(super) fn accepted(&mut self, out: &mut Outbox) {
+        let now = ms(self.settings.clock);
         self.exists = true;
         self.begins = Vec::new();
         if let Some(command) = self.prompt.take() {
@@ -239,8 +252,8 @@ impl Pi {
         if !self.left || !self.turn.as_ref().is_some_and(goes_on) {
             return;
         }
-        while let Some(text) = self.queue.next_follow_up() {
-            let send = self.send(text, Vec::new());
+        while let Some(words) = self.queue.next_behind() {
+            let send = self.send(words);
             self.ask("send", &send, What::Left, out);
         }
     }
@@ -258,18 +271,24 @@ impl Pi {
                 ..
             } => {
                 let mut request = json!({"type": "extension_ui_request", "id": question_id});
-                match kind.as_str() {
-                    "approval" => {
+                request["title"] = json!(title);
+                match (kind.as_str(), detail) {
+                    ("approval", detail) => {
                         request["method"] = json!("confirm");
                         request["message"] = json!(detail.unwrap_or_default());
                     }
-                    "choice" => {
-                        request["method"] = json!("select");
-                        request["options"] = json!(options);
+                    (kind, detail) => {
+                        request["method"] = json!("input");
+                        if kind == "choice" {
+                            request["method"] = json!("select");
+                            request["options"] = json!(options);
+                        }
+                        // These have no other place for it.
+                        if let Some(detail) = detail.filter(|detail| !detail.is_empty()) {
+                            request["title"] = json!(format!("{title}\n{detail}"));
+                        }
                     }
-                    _ => request["method"] = json!("input"),
                 }
-                request["title"] = json!(title);
                 let until = unix_ms(&expires_at).and_then(|at| u64::try_from(at).ok());
                 if let Some(left) = until.map(|at| at.saturating_sub(now)) {
                     request["timeout"] = json!(left);
@@ -306,8 +325,6 @@ impl Pi {
         let Some(mut turn) = self.turn.take() else {
             return;
         };
-        self.asked
-            .retain(|_, asked| !matches!(asked.what, What::Turn));
         self.questions.clear();
         let named = Named::of(&end.facts, &self.named);
         if !self.is_pinned {
@@ -321,10 +338,15 @@ impl Pi {
         say_all(&events, out);
         self.count += turn.messages.len();
         self.run.get_or_insert_default().append(&mut turn.messages);
-        let goes_on = !turn.aborted && end.error.is_none() && end.stop != Stop::Cancelled;
-        if let Some(text) = goes_on.then(|| self.queue.next()).flatten() {
+        if !turn.aborted && self.next_left() {
             out.say(&self.queue.event());
-            let send = self.send(text, Vec::new());
+            return self.accepted(out);
+        }
+        self.is_told_no_more(out);
+        let goes_on = !turn.aborted && end.error.is_none() && end.stop != Stop::Cancelled;
+        if let Some(words) = goes_on.then(|| self.queue.next()).flatten() {
+            out.say(&self.queue.event());
+            let send = self.send(words);
             return self.begin_turn(send, out);
         }
         self.settle(end.stop == Stop::Cancelled, out);
@@ -336,6 +358,11 @@ impl Pi {
             out.say(&json!({"type": "agent_end", "messages": messages, "willRetry": false}));
             out.say(&json!({"type": "agent_settled", "aborted": aborted}));
         }
+        self.settled(out);
+    }
+
+    /// What waited for the end of the run, or of a compaction.
+    pub(super) fn settled(&mut self, out: &mut Outbox) {
         for command in std::mem::take(&mut self.settling) {
             match command.kind.as_str() {
                 "abort" => self.reply(&command, Reply::Done(None), out),
@@ -349,11 +376,11 @@ impl Pi {
         let accepted = self.turn.as_ref().is_some_and(Turn::is_accepted);
         if !accepted && let Some(command) = self.prompt.take() {
             self.turn = None;
-            self.asked
-                .retain(|_, asked| !matches!(asked.what, What::Turn));
+            self.is_told_no_more(out);
             self.reply(&command, Reply::failed(why), out);
             return self.settle(false, out);
         }
+        self.queue.left.clear();
         let end = End {
             stop: Stop::EndTurn,
             error: Some(why.to_owned()),

@@ -35,6 +35,9 @@ fn pi_turn_is_told_in_pis_order() {
     scene.delta(0, 0, "see");
     let start = json!({"tool_call_id": "c", "name": "ls", "input": {"a": 1}, "read_only": true});
     scene.turn("tool_start", start);
+    let update = |line: &&Value| line["type"] == "message_update";
+    let update = scene.said.iter().find(update).unwrap();
+    assert_eq!(update["usage"]["totalTokens"], 0);
     scene.turn(
         "tool_update",
         json!({"tool_call_id": "c", "offset": 0, "output": "x"}),
@@ -84,6 +87,17 @@ fn pi_turn_is_told_in_pis_order() {
         "settled false",
     ];
     assert_eq!(scene.told(), told);
+}
+
+#[test]
+fn pi_answer_begun_anew_ends_the_first() {
+    let mut scene = Scene::running();
+    scene.turn("message_start", json!({"message": 0, "role": "assistant"}));
+    scene.delta(0, 0, "no");
+    scene.told();
+    let anew = json!({"message": 1, "role": "assistant", "replaces": 0});
+    scene.turn("message_start", anew);
+    assert_eq!(scene.told(), ["text_end", "message_end assistant error"]);
 }
 
 #[test]
@@ -305,6 +319,155 @@ fn pi_session_is_found_and_left() {
     );
 }
 
+/// The session `s` with a turn that runs, as `j3`, and one behind it.
+fn come_back() -> Scene {
+    let mut scene = Scene::new(Begins::Named("s".to_owned()));
+    scene.command("get_state", json!({}));
+    let mut history = past();
+    for (job, state, text) in [("j3", "running", "three"), ("j4", "queued", "four")] {
+        let turn = json!({"job": job, "state": state, "accepted_at": "2026-11-27T00:00:00Z",
+            "text": text, "messages": [], "final": null});
+        history["turns"].as_array_mut().unwrap().push(turn);
+    }
+    scene.answer("session.history", history);
+    let jobs = json!({"type": "jobs", "ok": true, "jobs": []});
+    scene.answer("jobs", jobs);
+    scene
+}
+
+#[test]
+fn pi_turn_that_was_left_is_told() {
+    let mut scene = come_back();
+    let wanted = scene.asked("subscribe");
+    assert_eq!(wanted.fields, json!({"jobs": ["j3", "j4"], "after": 0}));
+    let state = scene.said.remove(0)["data"].clone();
+    for (field, expected) in [
+        ("isStreaming", json!(true)),
+        ("messageCount", json!(6)),
+        ("pendingMessageCount", json!(1)),
+    ] {
+        assert_eq!(state[field], expected, "{state}");
+    }
+    assert_eq!(state["model"]["id"], "m");
+    assert_eq!(scene.told(), &BEGUN[1..]);
+    // Of what was missed, only what is open is asked.
+    let missed = [
+        json!({"type": "question", "question_id": "j3-q1", "kind": "text", "title": "t"}),
+        json!({"type": "question_closed", "question_id": "j3-q1", "by": "answer"}),
+        json!({"type": "note", "level": "info", "code": "steered", "text": "left"}),
+        json!({"type": "question", "question_id": "j3-q2", "kind": "choice", "title": "t",
+            "detail": "d", "options": ["a"], "expires_at": "1970-01-01T00:00:02.007Z"}),
+    ];
+    for line in missed {
+        scene.of("j3", &wanted, line);
+    }
+    assert_eq!(scene.told(), ["message_start user", "message_end user"]);
+    scene.daemon(
+        &wanted,
+        json!({"type": "live", "seq": scene.seq, "epoch": "e"}),
+    );
+    let asked = scene.said.remove(0);
+    assert_eq!(
+        (&asked["id"], &asked["title"]),
+        (&json!("j3-q2"), &json!("t\nd"))
+    );
+    let said = json!({"type": "message_delta", "message": 0, "offset": 0, "text": "so far", "native": true});
+    scene.of("j3", &wanted, said);
+    scene.command("get_messages", json!({}));
+    let mut history = past();
+    let row = json!({"job": "j3", "state": "running", "accepted_at": "2026-11-27T00:00:00Z",
+        "text": "three", "messages": [{"message": 0, "text": "so far"}], "final": null});
+    history["turns"].as_array_mut().unwrap().push(row);
+    scene.answer("session.history", history);
+    // As in pi, what is being said is none yet.
+    assert_eq!(scene.data()["messages"].as_array().unwrap().len(), 8);
+    // The one behind it is told next, in the same run; then nothing more.
+    let mut end = facts(json!({"stop": "end_turn", "text": "so far"}));
+    end["type"] = json!("message_end");
+    scene.of("j3", &wanted, end.clone());
+    let told = scene.told();
+    assert!(!told.contains(&"agent_end".to_owned()), "{told:?}");
+    assert_eq!(
+        told[told.len() - 4..],
+        [
+            "queue [] []",
+            "turn_start",
+            "message_start user",
+            "message_end user"
+        ]
+    );
+    end["text"] = json!("vier");
+    scene.of("j4", &wanted, end);
+    assert_eq!(scene.told().pop().unwrap(), "settled false");
+    scene.asked("unsubscribe");
+    // Nothing begins by itself after an abort: what waited with the daemon waits here.
+    let mut scene = come_back();
+    let wanted = scene.asked("subscribe");
+    scene.command("abort", json!({}));
+    assert_eq!(scene.asked("abort").fields, json!({"job": "j4"}));
+    assert_eq!(scene.asked("abort").fields, json!({"job": "j3"}));
+    assert_eq!(scene.told().pop().unwrap(), r#"queue [] ["four"]"#);
+    let mut end = facts(json!({"stop": "cancelled", "text": ""}));
+    end["type"] = json!("message_end");
+    scene.of("j4", &wanted, end.clone());
+    scene.of("j3", &wanted, end);
+    let told = scene.told();
+    assert_eq!(told[told.len() - 2..], ["settled true", "abort ok"]);
+    scene.command("clear_queue", json!({}));
+    assert_eq!(scene.data(), json!({"steering": [], "followUp": ["four"]}));
+}
+
+#[test]
+fn pi_names_of_older_clients_are_served() {
+    let mut scene = Scene::running();
+    scene.command("queue_message", json!({"message": "then"}));
+    scene.command("set_queue_mode", json!({"mode": "all"}));
+    scene.command("prompt", json!({"message": "x", "attachments": [{}]}));
+    let told = scene.told();
+    assert_eq!(
+        told[..3],
+        [
+            r#"queue [] ["then"]"#,
+            "queue_message ok",
+            "set_queue_mode ok"
+        ]
+    );
+    assert!(told[3].contains("send pictures as `images`"), "{told:?}");
+    scene.command("reset", json!({}));
+    scene.end("cancelled", "");
+    assert_eq!(scene.told().pop().unwrap(), "reset ok");
+    // What waited was of the session that was left.
+    scene.command("get_state", json!({}));
+    let state = scene.data();
+    assert_eq!(state["pendingMessageCount"], 0);
+    assert_eq!(
+        (&state["steeringMode"], &state["followUpMode"]),
+        (&json!("all"), &json!("all"))
+    );
+    scene.command("clone", json!({}));
+    assert!(scene.told()[0].starts_with("clone: Cannot clone session"));
+    scene.command("get_branch_messages", json!({}));
+    assert_eq!(scene.data(), json!({"messages": []}));
+}
+
+#[test]
+fn pi_pictures_wait_in_the_queue() {
+    let mut scene = Scene::running();
+    let picture = json!([{"type": "image", "data": "aGk=", "mimeType": "image/png"}]);
+    scene.command("follow_up", json!({"message": "last"}));
+    // A turn that runs takes words alone.
+    scene.command("steer", json!({"message": "look", "images": picture}));
+    assert_eq!(scene.told().pop().unwrap(), "steer ok");
+    assert!(scene.asked.iter().all(|ask| ask.kind != "steer"));
+    scene.end("end_turn", "x");
+    let next = scene.accept("j2");
+    assert_eq!(next["text"], "look");
+    assert_eq!(
+        next["attachments"],
+        json!([{"mime": "image/png", "data": "aGk="}])
+    );
+}
+
 #[test]
 fn pi_first_session_is_of_agentd() {
     let mut scene = Scene::new(Begins::Named("/home/me/.pi/x y.jsonl".to_owned()));
@@ -332,6 +495,8 @@ fn pi_first_session_is_of_agentd() {
     let titled = json!({"type": "session.title", "ok": true, "session": SESSION, "title": "n"});
     scene.answer("session.title", titled);
     scene.command("compact", json!({"customInstructions": "short"}));
+    // Who ends what goes on is answered when nothing does.
+    scene.command("abort", json!({}));
     let compacted = json!({"type": "compact", "ok": true, "session": SESSION, "summary": "s"});
     let wanted = scene.answer("compact", compacted);
     assert_eq!(wanted["instructions"], "short");
@@ -341,6 +506,7 @@ fn pi_first_session_is_of_agentd() {
         "compaction_start",
         "compaction_end",
         "compact ok",
+        "abort ok",
     ];
     assert_eq!(scene.told(), told);
 }
@@ -380,6 +546,10 @@ fn pi_refuses_what_it_can_not_do() {
         ),
         ("{}", "undefined: Unknown command: undefined"),
         (r#"{"type":7}"#, "7: Unknown command: 7"),
+        (
+            r#"{"type":"send","text":"x"}"#,
+            "send: this is a line of agentd's own",
+        ),
         (r#"{"type":"prompt"}"#, "prompt: `message` is needed"),
         (
             r#"{"type":"prompt","message":"x","images":7}"#,

@@ -12,6 +12,7 @@ use agentd_protocol::request::Send;
 use serde_json::{Value, json};
 
 use super::message::{self, Named};
+use super::queue::Left;
 use crate::face::hinted;
 
 /// A turn that was asked for and has no end.
@@ -31,6 +32,9 @@ pub(super) struct Turn {
     any_text: bool,
     /// All messages so far, of which the last line tells once more.
     pub(super) messages: Vec<Value>,
+    /// The questions of what was missed, while that is told.
+    missed: Option<Vec<Line>>,
+    notices: u32,
 }
 
 #[derive(Default)]
@@ -67,8 +71,8 @@ struct Call {
 pub(super) enum Happened {
     Nothing,
     Accepted,
-    /// The agent asks, or a question is closed.
-    Question(Box<Line>),
+    /// The agent asks, or questions are closed.
+    Questions(Vec<Line>),
     Ended(End),
 }
 
@@ -97,6 +101,21 @@ impl Turn {
             calls: Vec::new(),
             any_text: false,
             messages: Vec::new(),
+            missed: None,
+            notices: 0,
+        }
+    }
+
+    /// One that an earlier client left: what was missed of it is told first, if it has begun.
+    pub(super) fn left(left: Left, named: Named, has_begun: bool) -> Self {
+        let send = Send {
+            text: left.text,
+            ..Send::default()
+        };
+        Self {
+            job: Some(left.job),
+            missed: has_begun.then(Vec::new),
+            ..Self::new(Box::new(send), named)
         }
     }
 
@@ -107,16 +126,27 @@ impl Turn {
     /// What a line tells that wasn't told before.
     pub(super) fn line(&mut self, line: Received, ms: u64, events: &mut Vec<Value>) -> Happened {
         self.ms = ms;
+        if matches!(line.line, Some(Line::Live { .. })) {
+            // What was missed is told. Its number is the last one's.
+            return Happened::Questions(self.missed.take().unwrap_or_default());
+        }
         let Some(line) = self.heard.fresh(line).and_then(|line| line.line) else {
             return Happened::Nothing;
         };
         match line {
             Line::Accepted(accepted) => {
-                self.job = Some(accepted.job);
-                return Happened::Accepted;
+                return match self.job.replace(accepted.job) {
+                    None => Happened::Accepted,
+                    Some(_) => Happened::Nothing,
+                };
             }
-            Line::MessageStart { .. } => {
-                self.message_ends("stop", None, &TurnFacts::default(), events);
+            Line::MessageStart { replaces, .. } => {
+                // As in pi, whose next try is a message behind the one that failed.
+                let (stop, error) = match replaces {
+                    Some(_) => ("error", Some("the agent says it anew")),
+                    None => ("stop", None),
+                };
+                self.message_ends(stop, error, &TurnFacts::default(), events);
             }
             Line::MessageDelta { text, .. } => {
                 self.any_text = true;
@@ -143,13 +173,23 @@ impl Turn {
                 ..
             } => self.has_result(&tool_call_id, ok, (&output, Some(duration_ms)), events),
             line @ (Line::Question { .. } | Line::QuestionClosed { .. }) => {
-                return Happened::Question(Box::new(line));
+                return self.question(line);
+            }
+            // Our own were told when they were taken.
+            Line::Note { code, text, .. } if code == "steered" && self.missed.is_some() => {
+                self.whole(message::user(&text, ms), events);
             }
             Line::Note {
                 level: Level::Warning,
                 text,
+                job,
                 ..
-            } => events.push(message::notice(&text)),
+            } => {
+                self.notices += 1;
+                let job = job.map(|job| job.to_string()).unwrap_or_default();
+                let id = format!("{job}-note-{}", self.notices);
+                events.push(message::notice(&id, &text));
+            }
             Line::MessageEnd(end) => {
                 return Happened::Ended(End {
                     stop: end.stop,
@@ -166,6 +206,20 @@ impl Turn {
                 });
             }
             _ => {}
+        }
+        Happened::Nothing
+    }
+
+    /// What was asked and closed while nobody was here is no question any more.
+    fn question(&mut self, line: Line) -> Happened {
+        let Some(missed) = &mut self.missed else {
+            return Happened::Questions(vec![line]);
+        };
+        match line {
+            Line::QuestionClosed { question_id, .. } => missed.retain(
+                |one| !matches!(one, Line::Question { question_id: of, .. } if *of == question_id),
+            ),
+            line => missed.push(line),
         }
         Happened::Nothing
     }
@@ -256,7 +310,7 @@ impl Turn {
             call.output.push_str(more);
             events.push(json!({"type": "tool_execution_update", "toolCallId": id,
                 "toolName": call.name, "args": call.args,
-                "partialResult": {"content": [message::text(&call.output)]}}));
+                "partialResult": {"content": [message::text(&call.output)], "details": {}}}));
         }
     }
 
@@ -343,12 +397,7 @@ impl Turn {
         if !self.any_text && !end.facts.text.is_empty() {
             self.part(Part::Text, &end.facts.text, events);
         }
-        let stop = match (&end.error, end.stop) {
-            (Some(_), Stop::EndTurn) => "error",
-            (_, Stop::Cancelled) => "aborted",
-            (_, Stop::MaxTokens) => "length",
-            (_, Stop::EndTurn | Stop::MaxTurnRequests | Stop::Refusal) => "stop",
-        };
+        let stop = message::stop_reason(end.stop, end.error.as_deref());
         if stop != "stop" || end.error.is_some() || self.ended.is_none() {
             self.opened(events);
         }
@@ -377,6 +426,8 @@ impl Open {
     }
 }
 
+/// What was used is known at the message's end.
 fn update(event: Value) -> Value {
-    json!({"type": "message_update", "assistantMessageEvent": event})
+    json!({"type": "message_update", "usage": message::usage(&TurnFacts::default()),
+        "assistantMessageEvent": event})
 }

@@ -13,6 +13,8 @@ public actor RpcAgentProcess {
     case status
     /// `agentctl stdio`: `hello`, of protocol 1.
     case hello
+    /// `agentctl serve pi`, or `pi --mode rpc`: `get_state`. It answers one send at a time.
+    case pi
   }
 
   public struct Configuration: Sendable {
@@ -198,7 +200,8 @@ public actor RpcAgentProcess {
     let begun = Self.now
     let worker: Worker
     do {
-      worker = try Worker(configuration.command) { [weak self] in
+      let peer = configuration.handshake == .pi ? Peer.pi : .child
+      worker = try Worker(configuration.command, peer: peer) { [weak self] in
         Task { await self?.judge() }
       }
     } catch {
@@ -234,7 +237,7 @@ public actor RpcAgentProcess {
   private func greet(_ worker: Worker) async throws {
     let seconds = configuration.readyWithin
     switch configuration.handshake {
-    case .status:
+    case .status, .pi:
       let line = try await worker.connection.ask("status", within: seconds)
       if line.json["ok"] == false {
         throw AgentError.helloRefused(line.json["details"]?.string ?? "it says that it can't work")

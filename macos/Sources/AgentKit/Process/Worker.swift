@@ -15,7 +15,9 @@ final class Worker: Sendable {
   /// What a dead child wrote is in the pipe; who else holds it open isn't waited for longer.
   private static let drain = 0.5
 
-  init(_ command: Command, onGivenUp: @escaping @Sendable () -> Void = {}) throws {
+  init(
+    _ command: Command, peer: Peer = .child, onGivenUp: @escaping @Sendable () -> Void = {}
+  ) throws {
     let log = LogTail()
     let pipes = try ChildPipes()
     let transport: LineTransport
@@ -30,7 +32,7 @@ final class Worker: Sendable {
     child = started
     self.log = log
     connection = Connection(
-      transport, peer: .child, onNoise: { log.append(line: $0) }, onGivenUp: onGivenUp,
+      transport, peer: peer, onNoise: { log.append(line: $0) }, onGivenUp: onGivenUp,
       ending: { await Self.reason(started, log) })
     let connection = connection
     Task {

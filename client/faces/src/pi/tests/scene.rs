@@ -127,6 +127,16 @@ impl Scene {
         }
     }
 
+    /// A numbered line of any job.
+    pub(super) fn of(&mut self, job: &str, to: &Ask, mut line: Value) {
+        self.seq += 1;
+        line["job"] = json!(job);
+        if line["type"] != "message_delta" {
+            line["seq"] = json!(self.seq);
+        }
+        self.daemon(to, line);
+    }
+
     pub(super) fn delta(&mut self, message: u32, offset: u64, text: &str) {
         let delta = json!({"message": message, "offset": offset, "text": text, "native": true});
         self.turn("message_delta", delta);
