@@ -139,6 +139,7 @@ impl Gateway {
         }
         if is_new {
             self.learn(&name, out);
+            self.look_beside(&name, out);
         }
     }
 

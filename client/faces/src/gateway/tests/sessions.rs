@@ -151,3 +151,33 @@ fn gateway_lists_each_session_once() {
     scene.answer("session.list", list(&rows));
     assert_eq!(scene.result()["session_id"], "s");
 }
+
+#[test]
+fn gateway_background_is_told_by_the_next_one() {
+    let mut scene = Scene::new();
+    scene.call("session.resume", json!({"session_id": "s", "cols": 80}));
+    scene.answer("session.list", list(&[row("idle")]));
+    let none =
+        json!({"type": "session.history", "ok": true, "session": "s", "agent": "a", "turns": []});
+    scene.answer("session.history", none);
+    let job = |job: &str, state: &str| {
+        json!({"job": job, "session": "s-1", "agent": "a", "state": state, "attempt": 1,
+            "preview": "aside", "accepted_at": "2026-01-01T00:00:00Z"})
+    };
+    scene.told();
+    // One ends before the list of them is there, which doesn't say so yet.
+    let looked = scene.asked("jobs");
+    assert_eq!(looked.fields["label"], "hermes-session=s");
+    scene.end("j8", "end_turn", "first");
+    let rows = json!([
+        job("j7", "running"),
+        job("j8", "running"),
+        job("j6", "completed")
+    ]);
+    scene.daemon(&looked, json!({"type": "jobs", "ok": true, "jobs": rows}));
+    assert_eq!(scene.told(), ["background.complete first"]);
+    scene.end("j7", "end_turn", "second");
+    assert_eq!(scene.told(), ["background.complete second"]);
+    scene.call("process.stop", json!({}));
+    assert_eq!(scene.result(), json!({"killed": 0}));
+}
