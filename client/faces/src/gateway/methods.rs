@@ -56,6 +56,9 @@ impl Gateway {
             }
             "session.active_list" => {
                 let list: wire::ActiveList = params(given)?;
+                if let Some(current) = &list.current_session_id {
+                    self.looks_at(current, out);
+                }
                 let lists = Lists::Active(list.current_session_id);
                 self.list(id, lists, Self::most(None), out)
             }

@@ -156,6 +156,8 @@ struct Session {
     state: SessionPhase,
     /// Had it no turn?
     is_empty: bool,
+    /// Has the client named it as its current one since it was shown?
+    is_looked_at: bool,
     used: Usage,
     turns: u64,
     context: Option<(u64, u64)>,

@@ -68,6 +68,12 @@ fn gateway_activate_hydrates_and_asks_again() {
         (&json!(2.5), &json!(13))
     );
     assert_eq!(scene.told(), ["approval.request rm x q1"]);
+    // Once more when the client says that it shows the session: it may have dropped that.
+    let current = json!({"current_session_id": "s"});
+    for expected in [&["session.info", "approval.request rm x q1"][..], &[]] {
+        scene.call("session.active_list", current.clone());
+        assert_eq!(scene.told(), expected);
+    }
     scene.delta("j2", 0, 2, "ei");
     assert_eq!(scene.told(), ["message.delta i"]);
     scene.call(
