@@ -175,6 +175,10 @@ const MEASUREMENTS: &[(&[&str], Measure)] = &[
         &["beside-acp-first", "beside-acp-whole", "beside-acp-memory"],
         agents::editors,
     ),
+    (
+        &["beside-tui-ready", "beside-tui-first", "beside-tui-next"],
+        agents::interface,
+    ),
     (&["timmy-cold"], timmy::cold),
     (&["timmy-turn"], timmy::turn),
     (&["timmy-rss", "timmy-session"], timmy::memory),

@@ -52,6 +52,7 @@ mod first;
 mod fuse;
 #[cfg(target_os = "linux")]
 mod gateway_server;
+mod gateway_socket;
 mod gateway_tui;
 mod hanging;
 mod http;

@@ -13,7 +13,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{dispatch, document, events, health, jobs, mcp, models, openai, sessions};
+use crate::{dispatch, document, events, gateway, health, jobs, mcp, models, openai, sessions};
 
 /// What can be asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,6 +132,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         })
         .merge(openai::router())
         .merge(mcp::router())
+        .merge(gateway::router())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
         .with_state(app)

@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_client::token::Token;
 use agentd_terminal::output::safe;
+use axum::extract::Query;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use subtle::ConstantTimeEq as _;
 
 use crate::cors;
+use crate::gateway;
 use crate::log::Log;
 use crate::problem::Problem;
 
@@ -99,7 +101,7 @@ impl Guard {
         if head.uri.path() == "/health" {
             return Ok(());
         }
-        self.check_token(&head.headers)
+        self.check_token(head)
     }
 
     /// The origin of the page that asks, if it is an allowed one.
@@ -167,22 +169,16 @@ impl Guard {
         Err(Problem::new(StatusCode::FORBIDDEN, "forbidden-origin", why).hint(hint))
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let mut given = headers.get_all(header::AUTHORIZATION).iter();
-        // Of two, whoever is in front of us may have looked at the other one.
-        let bearer = match (given.next(), given.next()) {
-            (Some(value), None) => bearer(value),
-            _ => None,
-        };
+    fn check_token(&self, head: &Parts) -> Result<(), Problem> {
         let unauthorized = |why: &str| {
             Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", why)
                 .hint("send `Authorization: Bearer` with what `agentctl token` prints")
                 .header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
         };
-        let Some(bearer) = bearer else {
+        let Some(token) = shown(&head.uri, &head.headers) else {
             return Err(unauthorized("the request has no token, or more than one"));
         };
-        match self.is_token(bearer) {
+        match self.is_token(&token) {
             Ok(true) => Ok(()),
             Ok(false) => Err(unauthorized("the token is not this server's")),
             Err(Unreadable) => {
@@ -210,6 +206,27 @@ impl Guard {
         let token = found.map_err(|_| Unreadable)?;
         // In a time that doesn't tell how much of a guess was right.
         Ok(token.as_bytes().ct_eq(given).into())
+    }
+}
+
+/// The token of a request. Of two, whoever is in front of us may have looked at the other one.
+///
+/// It stands in the query where a WebSocket is asked for: whoever does that is mostly given nothing but
+/// an address.
+pub(crate) fn shown(uri: &Uri, headers: &HeaderMap) -> Option<Vec<u8>> {
+    let headers = headers.get_all(header::AUTHORIZATION).iter();
+    let mut all: Vec<_> = headers
+        .map(|value| bearer(value).map(<[u8]>::to_vec))
+        .collect();
+    if uri.path() == gateway::PATH
+        && let Ok(Query(words)) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+    {
+        let words = words.into_iter().filter(|(name, _)| name == "token");
+        all.extend(words.map(|(_, token)| Some(token.into_bytes())));
+    }
+    match all.len() {
+        1 => all.pop().flatten(),
+        _ => None,
     }
 }
 
@@ -466,6 +483,37 @@ mod tests {
         assert_eq!(asked(&right), 401);
         std::fs::remove_file(&token).unwrap();
         assert_eq!(asked(&right), 503);
+    }
+
+    #[test]
+    fn guard_takes_the_token_in_one_query() {
+        let dir = tempfile::tempdir().unwrap();
+        let guard = guard(&dir, &[]);
+        let bearer = format!("Bearer {TOKEN}");
+        let header = ("authorization", bearer.as_str());
+        for (uri, more, expected) in [
+            (format!("/api/ws?token={TOKEN}"), None, 200),
+            (format!("/api/ws?agent=pi&token={TOKEN}"), None, 200),
+            ("/api/ws".to_owned(), Some(header), 200),
+            ("/api/ws".to_owned(), None, 401),
+            (format!("/api/ws?token={TOKEN}"), Some(header), 401),
+            (format!("/api/ws?token={TOKEN}&token={TOKEN}"), None, 401),
+            (format!("/api/ws?token={TOKEN}0"), None, 401),
+            (format!("/api/ws?Token={TOKEN}"), None, 401),
+            (format!("/api/ws/?token={TOKEN}"), None, 401),
+            (format!("/v1/jobs?token={TOKEN}"), None, 401),
+            (format!("/mcp?token={TOKEN}"), None, 401),
+        ] {
+            let host = ("host", "127.0.0.1:7878");
+            let mut request = Request::builder().uri(&uri);
+            for (name, value) in [Some(host), more].into_iter().flatten() {
+                request = request.header(name, value);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let found = guard.check(&head);
+            let status = found.map_or_else(|problem| problem.status, |()| 200);
+            assert_eq!(status, expected, "{uri} {more:?}");
+        }
     }
 
     #[test]

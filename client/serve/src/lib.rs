@@ -14,6 +14,7 @@ mod document;
 mod events;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod gateway;
 mod guard;
 mod head;
 mod health;

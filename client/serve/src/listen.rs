@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::Cursor;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -28,6 +28,7 @@ use tower::ServiceExt as _;
 
 use crate::app::App;
 use crate::cors;
+use crate::gateway::{self, Switching};
 use crate::head::{self, LONGEST_HEAD, NoHead};
 use crate::log::Log;
 use crate::openai;
@@ -142,18 +143,30 @@ async fn connection(server: Arc<Serving>, mut stream: TcpStream, place: Permit) 
         }
         Ok(head) => {
             place.asked();
-            requests(server, stream, head, Arc::new(place)).await;
+            requests(server, stream, head, place).await;
         }
     }
 }
 
+/// A connection on which something is asked.
+struct Asking {
+    place: Permit,
+    /// What it becomes behind its last answer.
+    switching: OnceLock<Switching>,
+}
+
 /// Answers what a connection asks, which began with `head`.
-async fn requests(server: Arc<Serving>, stream: TcpStream, head: Vec<u8>, place: Arc<Permit>) {
+async fn requests(server: Arc<Serving>, stream: TcpStream, head: Vec<u8>, place: Permit) {
     let patience = server.patience;
     let mut stopping = server.app.stopping.clone();
     let (reads, writes) = stream.into_split();
     let stream = tokio::io::join(Cursor::new(head).chain(reads), writes);
-    let asked = Arc::clone(&place);
+    let app = Arc::clone(&server.app);
+    let state = Arc::new(Asking {
+        place,
+        switching: OnceLock::new(),
+    });
+    let asked = Arc::clone(&state);
     let service = service_fn(move |request| {
         Box::pin(answer(Arc::clone(&server), Arc::clone(&asked), request))
     });
@@ -172,12 +185,21 @@ async fn requests(server: Arc<Serving>, stream: TcpStream, head: Vec<u8>, place:
         let _broken = connection.await;
         return;
     };
-    if ended.is_ok() {
-        let mut stream = connection.into_parts().io.into_inner();
-        tokio::select! {
-            () = lingers(&mut stream) => {}
-            () = place.displaced() => {}
-        }
+    if ended.is_err() {
+        return;
+    }
+    let parts = connection.into_parts();
+    let mut stream = parts.io.into_inner();
+    if let Some(switching) = state.switching.get() {
+        let Some(left) = gateway::serve(stream, parts.read_buf, &app, switching.clone()).await
+        else {
+            return;
+        };
+        stream = left;
+    }
+    tokio::select! {
+        () = lingers(&mut stream) => {}
+        () = state.place.displaced() => {}
     }
 }
 
@@ -210,7 +232,7 @@ fn prepare(stream: &TcpStream, patience: Patience) {
 
 async fn answer(
     server: Arc<Serving>,
-    place: Arc<Permit>,
+    asking: Arc<Asking>,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let begun = Instant::now();
@@ -222,7 +244,7 @@ async fn answer(
     // Who has not shown the token keeps no connection.
     let is_stranger = checked.is_err() || is_preflight || path == "/health";
     if !is_stranger {
-        place.shown();
+        asking.place.shown();
     }
     let mut response = match checked {
         Err(problem) => openai::shaped(&path, problem),
@@ -232,6 +254,10 @@ async fn answer(
             server.router.clone().oneshot(request).await?
         }
     };
+    if let Some(switching) = response.extensions_mut().remove() {
+        // One connection switches once.
+        let _first = asking.switching.set(switching);
+    }
     let headers = response.headers_mut();
     openai::name_answer(&path, headers);
     if let Some(page) = page {

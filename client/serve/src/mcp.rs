@@ -111,7 +111,7 @@ impl Said {
 }
 
 /// A body may have several lines; JSON has none inside its strings.
-fn as_line(body: &str) -> String {
+pub(crate) fn as_line(body: &str) -> String {
     body.replace(['\n', '\r'], " ") + "\n"
 }
 

@@ -20,9 +20,9 @@ use crate::report::{Figure, Limit};
 const TURNS: usize = 20;
 /// The first ones find cold caches.
 const WARM_UP: usize = 3;
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// So long it is left alone: some work on after a turn.
-const REST: Duration = Duration::from_millis(300);
+pub(super) const REST: Duration = Duration::from_millis(300);
 const CHAT: &str = "/v1/chat/completions";
 
 /// Pairs of one protocol: the other's as the control.
@@ -34,7 +34,7 @@ struct Pairs {
 }
 
 /// Timmy with this model in a place that has what is wanted for it.
-fn ours(model: &MockModel) -> Place {
+pub(super) fn ours(model: &MockModel) -> Place {
     let place = Place::new();
     place.configure(&format!(
         "default_agent = \"timmy\"\n[models]\ndefault = \"mock/m1\"\n[providers.mock]\nbase_url = \"{}\"\n",
@@ -43,7 +43,7 @@ fn ours(model: &MockModel) -> Place {
     place
 }
 
-fn figure(
+pub(super) fn figure(
     name: &'static str,
     unit: &'static str,
     pair: Pair,

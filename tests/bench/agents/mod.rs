@@ -9,10 +9,12 @@ mod beside;
 mod claude;
 mod codex;
 mod in_use;
+mod interface;
 mod openclaw;
 mod pi;
 
 pub(crate) use beside::{api, editors};
+pub(crate) use interface::interface;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};

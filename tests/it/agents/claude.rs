@@ -82,6 +82,11 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
 
 suite!();
 
+#[test]
+fn chats_in_hermes_interface() {
+    installed().iter().for_each(crate::gateway_tui::chats);
+}
+
 /// Sends to the session `main`, with somebody there who answers.
 fn begin(scene: &Scene, prompt: &str) -> Client {
     let mut client = scene.daemon.connect();

@@ -67,6 +67,11 @@ fn configure(driven: &Driven, place: &Place, model: &MockModel) -> String {
 
 suite!();
 
+#[test]
+fn chats_in_hermes_interface() {
+    installed().iter().for_each(crate::gateway_tui::chats);
+}
+
 /// Never an agent without tools for a name that it hasn't got.
 pub fn refuses_bogus(scene: &Scene) {
     let line = json!({"prompt": "one", "session": "bogus", "toolsets": ["terminal", "bogus"]});

@@ -38,6 +38,11 @@ impl Gateway {
                     session.commands = commands;
                 }
             }
+            What::Beside(name, ended) => {
+                if let Ok(Line::Jobs { jobs, .. }) = result {
+                    self.have_beside(&name, &ended, &jobs, out);
+                }
+            }
             What::Prompt(reply, ..) | What::Background(reply, _) => {
                 if let Err(failure) = result {
                     refuse(&reply, &failure, out);

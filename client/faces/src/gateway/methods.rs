@@ -56,6 +56,9 @@ impl Gateway {
             }
             "session.active_list" => {
                 let list: wire::ActiveList = params(given)?;
+                if let Some(current) = &list.current_session_id {
+                    self.looks_at(current, out);
+                }
                 let lists = Lists::Active(list.current_session_id);
                 self.list(id, lists, Self::most(None), out)
             }
@@ -294,6 +297,7 @@ fn refusal(method: &str) -> Failure {
         (_, "delegation.pause") => {
             "agents delegate by their own rules: `agentctl drain` pauses all turns"
         }
+        (_, "config.show") => "`agentctl config show` prints agentd's configuration",
         (_, "llm.oneshot") => "a turn is a prompt of a session: session.create, then prompt.submit",
         ("shell" | "terminal", _) => {
             "agentd runs no commands for a client: ask the agent in a prompt"
@@ -304,9 +308,11 @@ fn refusal(method: &str) -> Failure {
         ("billing" | "subscription" | "usage", _) => {
             "agentd bills nobody: `agentctl usage` says what turns used"
         }
-        ("browser" | "voice" | "pet" | "projects" | "rollback" | "handoff" | "preview", _) => {
-            "that is Hermes' own, and no agent's"
-        }
+        (
+            "browser" | "voice" | "pet" | "project" | "projects" | "rollback" | "handoff"
+            | "preview" | "verification",
+            _,
+        ) => "that is Hermes' own, and no agent's",
         ("model", _) => "keys and logins are the agent's own: `agentctl agents` says what it lacks",
         ("cron" | "insights" | "process" | "paste" | "pdf" | "file" | "image", _) => {
             "agentd has no such thing for a client"

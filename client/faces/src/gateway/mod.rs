@@ -5,6 +5,7 @@
 //! Must not know agents, nor read files or start programs.
 
 mod answers;
+mod beside;
 mod commands;
 mod methods;
 mod past;
@@ -100,6 +101,8 @@ enum What {
     /// A prompt, until it is accepted: whose, in which session, and its text.
     Prompt(Id, String, String),
     Background(Id, String),
+    /// Which turns run beside that session; and what those said that have ended meanwhile.
+    Beside(String, Vec<(JobId, String)>),
     /// Its lines come one by one.
     Turn(JobId),
     /// That session is looked for, for this request.
@@ -153,6 +156,8 @@ struct Session {
     state: SessionPhase,
     /// Had it no turn?
     is_empty: bool,
+    /// Has the client named it as its current one since it was shown?
+    is_looked_at: bool,
     used: Usage,
     turns: u64,
     context: Option<(u64, u64)>,
@@ -410,7 +415,7 @@ impl Face for Gateway {
     fn is_done(&self) -> bool {
         let counts = |asked: &Asked| match asked.what {
             // They go on.
-            What::Turn(_) | What::Models(_) | What::Commands(_) => false,
+            What::Turn(_) | What::Models(_) | What::Commands(_) | What::Beside(..) => false,
             What::Nobody | What::Prompt(..) | What::Background(..) => true,
             // Its answer would be told to the client.
             _ => !self.stopped,

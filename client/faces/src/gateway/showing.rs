@@ -92,6 +92,7 @@ impl Gateway {
         };
         (session.state, session.title) = (state, row.title.clone());
         (session.used, session.turns) = Default::default();
+        session.is_looked_at = false;
         for turn in turns.iter().filter(|turn| !past::is_open(turn)) {
             session.count(&past::facts(turn).0);
         }
@@ -139,6 +140,26 @@ impl Gateway {
         }
         if is_new {
             self.learn(&name, out);
+            self.look_beside(&name, out);
+        }
+    }
+
+    /// The client says which session is its current one. The TUI drops what it is told of any other, and
+    /// an event that it reads together with the answer that shows a session is still of another.
+    pub(super) fn looks_at(&mut self, name: &str, out: &mut Outbox) {
+        let Some(session) = self.sessions.get_mut(name) else {
+            return;
+        };
+        if std::mem::replace(&mut session.is_looked_at, true) {
+            return;
+        }
+        self.tell_info(name, out);
+        for question in &self.questions {
+            let turn = self.turns.get(&question.job);
+            if turn.and_then(|turn| turn.session.as_deref()) == Some(name) {
+                let (kind, payload) = question.event();
+                event(kind, Some(name), payload.as_ref(), out);
+            }
         }
     }
 

@@ -276,6 +276,30 @@ fn gateway_background_is_told_at_its_end() {
     assert_eq!(scene.told(), ["background.complete well"]);
 }
 
+/// Each method that the table says is refused is so, in a sentence.
+#[test]
+fn gateway_table_names_what_is_refused() {
+    let table = include_str!("../../README.md");
+    let row = table
+        .lines()
+        .find(|row| row.starts_with("| `session.undo`"));
+    let methods = row.unwrap().split(" | ").next().unwrap().split('`');
+    let methods: Vec<_> = methods.filter(|word| word.contains('.')).collect();
+    assert!(methods.len() > 30, "{methods:?}");
+    let mut scene = Scene::open();
+    scene.told();
+    for method in methods {
+        let method = method.replace('*', "x");
+        scene.call(&method, json!({}));
+        let told = scene.told();
+        let expected = format!("-32601 `{method}` is not served: ");
+        assert!(
+            told.len() == 1 && told[0].starts_with(&expected),
+            "{told:?}"
+        );
+    }
+}
+
 #[test]
 fn gateway_refuses_in_a_sentence() {
     let mut scene = Scene::open();

@@ -12,6 +12,7 @@ use agentd_protocol::request::{Abort, AfterFailure, OnQuestion, Send};
 use agentd_protocol::{Id, JobId};
 use serde_json::{Value, json};
 
+use super::beside::tell_background;
 use super::turn::{End, Event, Happened, Turn};
 use super::{
     BAD_VALUE, BUSY, Begun, Gateway, MISSING, REFUSED, What, event, failure, refuse, row, wire,
@@ -50,31 +51,7 @@ impl Gateway {
         Ok(None)
     }
 
-    /// A turn beside the session, with its agent and directory.
-    pub(super) fn background(
-        &mut self,
-        id: &Id,
-        session: &str,
-        text: String,
-        out: &mut Outbox,
-    ) -> Begun {
-        let mut send = self.send(text)?;
-        if let Some(known) = self.sessions.get(session) {
-            send.agent = Some(known.agent.clone());
-            send.cwd = Some(known.cwd.clone());
-            if known.model.is_some() {
-                send.provider.clone_from(&known.provider);
-                send.model.clone_from(&known.model);
-            }
-        }
-        send.labels
-            .insert("hermes-session".to_owned(), session.to_owned());
-        let what = What::Background(id.clone(), session.to_owned());
-        self.ask("send", &send, what, out);
-        Ok(None)
-    }
-
-    fn send(&mut self, text: String) -> Result<Send, Failure> {
+    pub(super) fn send(&mut self, text: String) -> Result<Send, Failure> {
         if text.trim().is_empty() {
             let why = "`text` is blank: expected what to ask";
             return Err(Failure::new(MISSING, why));
@@ -244,22 +221,23 @@ impl Gateway {
         }
         self.asked
             .retain(|_, asked| !matches!(asked.what, What::Turn(of) if of == job));
+        let said = || match &end.error {
+            Some(why) => format!("error: {why}"),
+            None => end.text.clone(),
+        };
         for asked in self.asked.values_mut() {
-            if let What::Past(opening) = &mut asked.what {
-                opening.ended.push(job);
+            match &mut asked.what {
+                What::Past(opening) => opening.ended.push(job),
+                What::Beside(_, ended) => ended.push((job, said())),
+                _ => {}
             }
         }
         let Some(turn) = self.turns.remove(&job) else {
             return;
         };
         if turn.is_background {
-            let text = match &end.error {
-                Some(why) => format!("error: {why}"),
-                None => end.text,
-            };
-            let payload = json!({"task_id": job, "text": text});
             // Its session was kept in place of the prompt.
-            return event("background.complete", Some(&turn.user), Some(&payload), out);
+            return tell_background(&turn.user, job, &said(), out);
         }
         let Some((name, session)) = turn
             .session
@@ -362,16 +340,6 @@ impl Gateway {
         for job in own.map(|(job, _)| *job).collect::<Vec<_>>() {
             self.ask("abort", &json!({"job": job}), What::Nobody, out);
         }
-    }
-
-    /// Ends what was begun beside sessions.
-    pub(super) fn stop_background(&mut self, out: &mut Outbox) -> Value {
-        let jobs = self.turns.iter().filter(|(_, turn)| turn.is_background);
-        let jobs: Vec<JobId> = jobs.map(|(job, _)| *job).collect();
-        for job in &jobs {
-            self.ask("abort", &json!({"job": job}), What::Nobody, out);
-        }
-        json!({"killed": jobs.len()})
     }
 
     /// The oldest approval that is open in the session, or all of them.

@@ -68,6 +68,12 @@ fn gateway_activate_hydrates_and_asks_again() {
         (&json!(2.5), &json!(13))
     );
     assert_eq!(scene.told(), ["approval.request rm x q1"]);
+    // Once more when the client says that it shows the session: it may have dropped that.
+    let current = json!({"current_session_id": "s"});
+    for expected in [&["session.info", "approval.request rm x q1"][..], &[]] {
+        scene.call("session.active_list", current.clone());
+        assert_eq!(scene.told(), expected);
+    }
     scene.delta("j2", 0, 2, "ei");
     assert_eq!(scene.told(), ["message.delta i"]);
     scene.call(
@@ -150,4 +156,34 @@ fn gateway_lists_each_session_once() {
     scene.call("session.most_recent", json!({}));
     scene.answer("session.list", list(&rows));
     assert_eq!(scene.result()["session_id"], "s");
+}
+
+#[test]
+fn gateway_background_is_told_by_the_next_one() {
+    let mut scene = Scene::new();
+    scene.call("session.resume", json!({"session_id": "s", "cols": 80}));
+    scene.answer("session.list", list(&[row("idle")]));
+    let none =
+        json!({"type": "session.history", "ok": true, "session": "s", "agent": "a", "turns": []});
+    scene.answer("session.history", none);
+    let job = |job: &str, state: &str| {
+        json!({"job": job, "session": "s-1", "agent": "a", "state": state, "attempt": 1,
+            "preview": "aside", "accepted_at": "2026-01-01T00:00:00Z"})
+    };
+    scene.told();
+    // One ends before the list of them is there, which doesn't say so yet.
+    let looked = scene.asked("jobs");
+    assert_eq!(looked.fields["label"], "hermes-session=s");
+    scene.end("j8", "end_turn", "first");
+    let rows = json!([
+        job("j7", "running"),
+        job("j8", "running"),
+        job("j6", "completed")
+    ]);
+    scene.daemon(&looked, json!({"type": "jobs", "ok": true, "jobs": rows}));
+    assert_eq!(scene.told(), ["background.complete first"]);
+    scene.end("j7", "end_turn", "second");
+    assert_eq!(scene.told(), ["background.complete second"]);
+    scene.call("process.stop", json!({}));
+    assert_eq!(scene.result(), json!({"killed": 0}));
 }
