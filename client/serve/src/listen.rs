@@ -106,6 +106,7 @@ pub(crate) async fn serve(
                 yield_now().await;
             }
         } else if let Ok(permit) = Arc::clone(&refused).try_acquire_owned() {
+            server.app.openai.attempts.refused_unread();
             tracker.spawn(async move {
                 tell(stream, &too_many()).await;
                 drop(permit);
@@ -127,6 +128,7 @@ async fn connection(server: Arc<Serving>, mut stream: TcpStream, place: Permit) 
         biased;
         read = head::read(&mut stream, server.patience.head) => read,
         () = place.displaced() => {
+            server.app.openai.attempts.refused_unread();
             // Whoever hasn't room for that doesn't hear it.
             let _unsaid = stream.try_write(&too_many().alone());
             return;

@@ -25,9 +25,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentd_client::key;
 use agentd_protocol::request::unix_ms;
+use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 
+use crate::app::App;
+use crate::body::{self, BodyText};
 use crate::problem::Problem;
 pub(crate) use models::Settings;
 pub(crate) use refusal::Refusal;
@@ -44,6 +47,15 @@ pub enum OnLeave {
     Cancel,
     /// It goes on.
     GoOn,
+}
+
+/// Reads what is asked. A retry of what is refused here is a request of its own.
+async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<BodyText, Refusal> {
+    let read = body::read(headers, body, &app.room).await;
+    if read.is_err() {
+        app.openai.attempts.refused_unread();
+    }
+    Ok(read?)
 }
 
 /// The first parts of paths that are OpenAI's, served here or not.

@@ -186,29 +186,37 @@ fn chat_asked_again_before_acceptance_runs_once() {
     let Some((daemon, http)) = served() else {
         return;
     };
-    for (number, streams) in [(1, false), (2, true)] {
-        let mut body = said(&format!("once {number}"));
+    let session = "X-Agentd-Session: again";
+    // In a session, where it goes on is looked up first; and there the same was said before.
+    let asked = [
+        ("once 1", false, "X-None: "),
+        ("once 2", true, "X-None: "),
+        ("once 3", false, session),
+        ("once 3", false, session),
+    ];
+    for (number, (words, streams, named)) in (1..).zip(asked) {
+        let mut body = said(words);
         body["stream"] = streams.into();
         let text = body.to_string();
         let head = http.head("POST /v1/chat/completions");
         kill(daemon.pid(), Signal::SIGSTOP);
         let mut first = http.connect();
         let request = format!(
-            "{head}x-stainless-retry-count: 0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+            "{head}x-stainless-retry-count: 0\r\n{named}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
             text.len()
         );
         first.write_all(request.as_bytes()).unwrap();
         first.set_read_timeout(Some(GIVES_UP)).unwrap();
         assert!(first.read(&mut [0]).is_err());
         drop(first);
-        let retry = ["-H", "x-stainless-retry-count: 1"];
+        let retry = ["-H", "x-stainless-retry-count: 1", "-H", named];
         let again = std::thread::scope(|scope| {
             let asking = scope.spawn(|| http.post_with("/v1/chat/completions", &body, &retry));
             kill(daemon.pid(), Signal::SIGCONT);
             asking.join().unwrap()
         });
         assert_eq!(again.status, 200, "{again:?}");
-        assert_eq!(jobs(&daemon), number, "{streams}");
+        assert_eq!(jobs(&daemon), number, "{words} {streams}");
     }
 }
 

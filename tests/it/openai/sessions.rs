@@ -187,3 +187,55 @@ fn chat_is_told_anew_where_it_was_forgotten() {
     }
     assert_eq!(jobs(&daemon), 4, "none was made in vain");
 }
+
+#[test]
+fn openai_requests_at_once_are_ordered() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let at_once = |path: &str, bodies: [&Value; 2], more: &[&str]| {
+        let http = &http;
+        std::thread::scope(|scope| {
+            let asked = bodies.map(|body| scope.spawn(move || http.post_with(path, body, more)));
+            asked.map(|asked| asked.join().unwrap())
+        })
+    };
+    for round in 0..4 {
+        // One key is one run, though its session is there when it is asked again.
+        let run = json!({"input": "go", "session_id": format!("run {round}"), "instructions": "be terse"});
+        let key = format!("Idempotency-Key: k{round}");
+        let runs = at_once("/v1/runs", [&run, &run], &["-H", &key]);
+        let [one, other] = runs.map(|answer| (answer.status, answer.json()["run_id"].clone()));
+        assert_eq!((one.0, &one), (202, &other));
+        // Two begin a conversation.
+        let name = format!("talk {round}");
+        let begins =
+            |said: &str| json!({"input": said, "conversation": name, "instructions": "be terse"});
+        let begun = at_once("/v1/responses", [&begins("a"), &begins("b")], &[]);
+        assert_eq!(begun.map(|answer| answer.status), [200, 200]);
+        // Two go on from one response, which only one of them can.
+        let first = http
+            .post_with("/v1/responses", &json!({"input": "one"}), &[])
+            .json();
+        let goes_on = |said: &str| json!({"input": said, "previous_response_id": first["id"]});
+        let on = at_once("/v1/responses", [&goes_on("a"), &goes_on("b")], &[]);
+        let mut statuses = on.map(|answer| answer.status);
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 400]);
+    }
+    // Where its session is closed, nobody else answers instead.
+    let first = http.post_with(
+        "/v1/responses",
+        &json!({"input": "one", "conversation": "c"}),
+        &[],
+    );
+    daemon.agentctl(&["sessions", "close", "c"]);
+    let id = &first.json()["id"];
+    let more = json!({"input": "two", "previous_response_id": id});
+    let (status, code, param) = error(&http.post_with("/v1/responses", &more, &[]));
+    assert_eq!(
+        (status, param.as_deref()),
+        (404, Some("previous_response_id")),
+        "{code}"
+    );
+}

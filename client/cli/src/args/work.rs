@@ -25,13 +25,7 @@ pub struct DispatchArgs {
     #[command(flatten)]
     pub who: WhoArgs,
     /// Hand each turn to every one of these, with commas, or given again: pi,claude
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        conflicts_with_all = ["agent", "session"],
-        value_parser = clap::builder::NonEmptyStringValueParser::new()
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with_all = ["agent", "session"], value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub agents: Vec<String>,
     /// And when, and what if.
     #[command(flatten)]

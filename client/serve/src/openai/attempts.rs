@@ -33,6 +33,8 @@ struct Known {
     refused: VecDeque<(String, Instant)>,
     /// What was taken, the latest last.
     taken: VecDeque<TakenRequest>,
+    /// When something was refused that wasn't read, which may have been any of them.
+    unread: Option<Instant>,
     /// What is being taken.
     begun: HashMap<String, Weak<Lock<()>>>,
 }
@@ -110,6 +112,11 @@ impl Attempts {
         of_job.for_each(|taken| taken.told = Some(now));
     }
 
+    /// Something was refused without a look at it.
+    pub(crate) fn refused_unread(&self) {
+        self.known().unread = Some(Instant::now());
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,12 +144,18 @@ impl Attempts {
         let mut taken = known.taken.iter().rev();
         match taken.find(|taken| taken.request == request) {
             None => Meant::Unknown,
-            Some(TakenRequest { job, told, .. }) => match told {
-                Some(told) if now.saturating_duration_since(*told) >= ASKED_AGAIN_WITHIN => {
-                    Meant::New
+            Some(TakenRequest { job, told, .. }) => {
+                let is_long_ago = |at| now.saturating_duration_since(at) >= ASKED_AGAIN_WITHIN;
+                // Sent again after its answer, its first try is what wasn't read.
+                let was_unread = |told| {
+                    let unread = known.unread.filter(|unread| *unread > told);
+                    unread.is_some_and(|unread| !is_long_ago(unread))
+                };
+                match told {
+                    Some(told) if is_long_ago(*told) || was_unread(*told) => Meant::New,
+                    Some(_) | None => Meant::Job(*job),
                 }
-                Some(_) | None => Meant::Job(*job),
-            },
+            }
         }
     }
 
@@ -226,6 +239,14 @@ mod tests {
         attempts.told(JobId(1));
         assert_eq!(meant(Duration::ZERO), Meant::Job(JobId(1)), "or lost it");
         assert_eq!(meant(long), Meant::New);
+        attempts.refused_unread();
+        assert_eq!(meant(Duration::ZERO), Meant::New);
+        attempts.told(JobId(1));
+        assert_eq!(
+            meant(Duration::ZERO),
+            Meant::Job(JobId(1)),
+            "that was before"
+        );
         for other in 2..=MOST {
             attempts.remember("s", Ok(JobId(other as u64)), Instant::now());
         }

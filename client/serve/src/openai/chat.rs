@@ -21,7 +21,7 @@ use super::plan::Source;
 use super::turn::Taken;
 use super::{Refusal, models, now, session};
 use crate::app::App;
-use crate::body::{self, BodyText};
+use crate::body::BodyText;
 
 /// A chat completion as it is told.
 struct Chat {
@@ -56,7 +56,7 @@ pub(super) async fn chat(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
+    let BodyText { text, room } = super::read(&app, &headers, body).await?;
     let asking = Asking::read(&headers, "/v1/chat/completions", &text)?;
     let mut request = ChatRequest::read(&text)?;
     drop(text);

@@ -66,7 +66,7 @@ pub(super) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
+    let BodyText { text, room } = super::read(&app, &headers, body).await?;
     let asking = Asking::read(&headers, "/v1/responses", &text)?;
     let mut request = ResponseRequest::read(&text)?;
     drop(text);

@@ -32,7 +32,7 @@ pub(super) async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let BodyText { text, room } = body::read(&headers, body, &app.room).await?;
+    let BodyText { text, room } = super::read(&app, &headers, body).await?;
     let asking = Asking::read(&headers, "/v1/runs", &text)?;
     let mut request = RunRequest::read(&text)?;
     drop(text);
