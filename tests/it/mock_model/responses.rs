@@ -63,13 +63,18 @@ fn write(stream: &mut TcpStream, asked: &Asked, answer: &Answer) -> std::io::Res
             let delta = json!({"item_id": "rs_mock", "output_index": 0, "summary_index": 0, "delta": delta});
             event(stream, "response.reasoning_summary_text.delta", delta)?;
         }
-        output.push(json!({"type": "reasoning", "id": "rs_mock", "summary": [{"type": "summary_text", "text": "let me see"}], "encrypted_content": "bW9jaw=="}));
+        let thought = json!({"type": "reasoning", "id": "rs_mock", "summary": [{"type": "summary_text", "text": "let me see"}], "encrypted_content": "bW9jaw=="});
+        // It is over before the message begins.
+        let done = json!({"output_index": 0, "item": thought});
+        event(stream, "response.output_item.done", done)?;
+        output.push(thought);
     }
+    let begun = output.len();
     let Some(items) = items(stream, asked, answer)? else {
         return Ok(());
     };
     output.extend(items);
-    for (index, item) in output.iter().enumerate() {
+    for (index, item) in output.iter().enumerate().skip(begun) {
         let done = json!({"output_index": index, "item": item});
         event(stream, "response.output_item.done", done)?;
     }
