@@ -202,9 +202,12 @@ fn pi_client_that_leaves_ends_no_turn() {
     });
     assert_eq!(status.code(), Some(143));
     let path = state["sessionFile"].as_str().unwrap();
+    // A daemon that hangs just then is asked as soon as it answers.
+    kill(daemon.pid(), Signal::SIGSTOP);
     let mut next = Editor::of(&daemon.place, &["pi", "--session", path]);
     say(&mut next, "get_state", json!({}));
     let found = answer(&mut next, "get_state")["data"].clone();
+    kill(daemon.pid(), Signal::SIGCONT);
     assert_eq!(
         (&found["isStreaming"], &found["pendingMessageCount"]),
         (&json!(true), &json!(1))

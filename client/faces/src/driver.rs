@@ -124,8 +124,12 @@ pub async fn run_until(
                 let reason = daemon.as_ref().and_then(Client::fallback_reason);
                 let is_alone = reason.is_some();
                 idle_at = is_alone.then(|| now + LOOK_AGAIN);
-                if is_alone && face.is_idle() {
-                    go_over(&mut daemon, options, &mut left).await;
+                let follows = !face.is_idle() && face.only_follows();
+                if is_alone && (face.is_idle() || follows) {
+                    let is_over = go_over(&mut daemon, options, &mut left).await;
+                    if is_over && follows {
+                        face.daemon_lost(now, &mut out);
+                    }
                 }
             }
         }
@@ -202,7 +206,7 @@ async fn connected<'a>(
 }
 
 /// To the daemon, if there is one by now: what runs beside it keeps its sessions from everybody else.
-async fn go_over(alone: &mut Option<Client>, options: &Options, left: &mut JoinSet<()>) {
+async fn go_over(alone: &mut Option<Client>, options: &Options, left: &mut JoinSet<()>) -> bool {
     let daemons_only = Options {
         fallback: Fallback::Forbidden,
         ..options.clone()
@@ -212,7 +216,9 @@ async fn go_over(alone: &mut Option<Client>, options: &Options, left: &mut JoinS
     {
         // What it accepted ends first, and nobody here waits for that.
         left.spawn(alone.close());
+        return true;
     }
+    false
 }
 
 /// The next line of a daemon, if there is a connection; never without one.

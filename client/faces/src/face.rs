@@ -67,6 +67,11 @@ pub trait Face {
     fn is_idle(&self) -> bool {
         self.is_done()
     }
+
+    /// Is all that is under way a subscription, which another connection can go on with?
+    fn only_follows(&self) -> bool {
+        false
+    }
 }
 
 /// What a face wants carried out.

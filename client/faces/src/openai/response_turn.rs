@@ -347,13 +347,8 @@ pub fn kept(head: ResponseHead, row: &TurnRow) -> Value {
         if !said.thinking.is_empty() {
             turn.say(TextKind::Thought, said.message, &said.thinking);
         }
-        let text = match &last {
-            // All of it, where the row has only its beginning.
-            Some(Line::MessageEnd(end)) if number + 1 == count && said.truncated => &end.turn.text,
-            _ => &said.text,
-        };
-        if !text.is_empty() {
-            turn.say(TextKind::Said, said.message, text);
+        if !said.text.is_empty() {
+            turn.say(TextKind::Said, said.message, &said.text);
         }
     }
     if count == 0 {

@@ -448,6 +448,11 @@ impl Face for Pi {
         self.asked.is_empty() && self.turn.is_none()
     }
 
+    fn only_follows(&self) -> bool {
+        let mut asked = self.asked.values();
+        asked.all(|asked| asked.kind == "subscribe")
+    }
+
     fn leaves(&self) -> bool {
         self.stopped
     }

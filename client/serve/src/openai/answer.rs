@@ -34,6 +34,9 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// How long a stream begins later at most, so that its turn goes on from what was said before: an agent
 /// that has lost it may say so only when it has started. As long as any stream may be silent.
 const SETTLES_WITHIN: Duration = SIGN_OF_LIFE;
+/// The same of an answer that comes whole: agents start within that. Until then what would be told anew
+/// takes the room of other requests.
+const SETTLES_AT_LAST: Duration = Duration::from_secs(60);
 /// Headers of clients that ask again for what they left before its first byte.
 const ASKS_AGAIN: [&str; 3] = [
     "idempotency-key",
@@ -117,7 +120,7 @@ pub(super) async fn whole<T: Teller>(
             let (mut taken, mut lines) = turn::begin(&app, source).await?;
             let mut stops = app.stopping.clone();
             tokio::select! {
-                settled = lines.settle(&app, &mut taken, Duration::MAX) => settled?,
+                settled = lines.settle(&app, &mut taken, SETTLES_AT_LAST) => settled?,
                 () = stopped(&mut stops) => return Err(stopping(&taken).into()),
             }
             Ok((taken, lines))
@@ -204,8 +207,9 @@ pub(super) async fn streamed<T: Teller>(
 ) -> Result<Response, Refusal> {
     let (told, telling) = mpsc::channel(WAITING);
     let (mut begins, begun) = oneshot::channel();
-    // Whoever says nothing of the kind has stopped it by leaving.
+    // Whoever asks again finds the turn, told anew if need be. Others have stopped it by leaving.
     let asks_again = ASKS_AGAIN.iter().any(|name| asked.contains_key(*name));
+    let ends_with_its_reader = on_leave == OnLeave::Cancel && !asks_again;
     let token = asked.get(header::AUTHORIZATION).and_then(bearer);
     let reader = Reader {
         app: Arc::clone(&app),
@@ -223,14 +227,9 @@ pub(super) async fn streamed<T: Teller>(
             }
         };
         let settled = {
-            let mut settling = pin!(lines.settle(&app, &mut taken, SETTLES_WITHIN));
             tokio::select! {
-                settled = &mut settling => Some(settled),
-                () = begins.closed() => match reader.on_leave == OnLeave::Cancel && !asks_again {
-                    true => None,
-                    // What was asked is told anew for whoever asks again, too.
-                    false => Some(settling.await),
-                },
+                settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => Some(settled),
+                () = begins.closed(), if ends_with_its_reader => None,
             }
         };
         match settled {
@@ -245,9 +244,11 @@ pub(super) async fn streamed<T: Teller>(
                 return;
             }
         }
-        // Who has left before the first byte asks again.
         if begins.send(Ok(taken.clone())).is_ok() {
             reader.tell(&taken, lines, teller(&taken)).await;
+        } else if ends_with_its_reader {
+            drop(lines);
+            let _ended = jobs::cancel(&app, taken.job).await;
         }
     });
     let taken = begun.await.map_err(|_| lost())??;

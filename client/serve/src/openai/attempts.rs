@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentd_faces::openai::failure::Again;
 use agentd_protocol::JobId;
-use tokio::sync::{Mutex as Lock, OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock};
 
 use super::Refusal;
 use super::asking::Asking;
@@ -36,7 +36,7 @@ struct Known {
     /// When something was refused that wasn't read, which may have been any of them.
     unread: Option<Instant>,
     /// What is being taken.
-    begun: HashMap<String, Weak<Lock<()>>>,
+    begun: HashMap<String, Weak<RwLock<()>>>,
 }
 
 /// A request and its turn.
@@ -70,19 +70,37 @@ pub(super) struct Attempt {
     is_new: bool,
     /// Of its body: what is made of that is as large.
     _room: OwnedSemaphorePermit,
-    _turn: Option<Held>,
+    _turn: Option<HeldRequest>,
 }
 
 /// Until it is dropped, others wait.
-pub(super) type Held = OwnedMutexGuard<()>;
+pub(super) type Held = OwnedRwLockWriteGuard<()>;
+
+/// Until an attempt is over, its retries wait.
+#[derive(Debug)]
+enum HeldRequest {
+    /// A first attempt, beside others that say the same.
+    First {
+        _held: OwnedRwLockReadGuard<()>,
+    },
+    Retry {
+        _held: Held,
+    },
+}
 
 impl Attempts {
-    /// Begins an attempt, once those before it at the same request are taken or refused.
+    /// Begins an attempt, once those before it at the same request are taken or refused. Dropped before
+    /// that, nothing is lost: it waits for a turn that is its own, or a later attempt's.
     pub(super) async fn begin(&self, asking: &Asking, room: OwnedSemaphorePermit) -> Attempt {
-        let is_repeated = asking.retries || asking.before.is_some();
-        let turn = match is_repeated {
-            true => Some(self.held(&asking.request).await),
-            false => None,
+        let lock = || self.lock(&asking.request);
+        let turn = match (asking.before, asking.retries) {
+            (Some(_), _) => Some(HeldRequest::Retry {
+                _held: lock().write_owned().await,
+            }),
+            (None, true) => Some(HeldRequest::First {
+                _held: lock().read_owned().await,
+            }),
+            (None, false) => None,
         };
         let meant = match asking.retries && asking.before.is_some() {
             true => self.recall(&asking.request, Instant::now()),
@@ -101,7 +119,7 @@ impl Attempts {
     /// Waits until no other turn is on its way to this session: where it goes on would change between
     /// the look and the send.
     pub(super) async fn alone_in(&self, session: &str) -> Held {
-        self.held(&format!("session {session}")).await
+        self.lock(&format!("session {session}")).write_owned().await
     }
 
     /// Its client had the whole answer.
@@ -121,18 +139,15 @@ impl Attempts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn held(&self, what: &str) -> Held {
-        let lock = {
-            let mut known = self.known();
-            known.begun.retain(|_, lock| lock.strong_count() > 0);
-            let found = known.begun.get(what).and_then(Weak::upgrade);
-            found.unwrap_or_else(|| {
-                let lock = Arc::default();
-                known.begun.insert(what.to_owned(), Arc::downgrade(&lock));
-                lock
-            })
-        };
-        lock.lock_owned().await
+    fn lock(&self, what: &str) -> Arc<RwLock<()>> {
+        let mut known = self.known();
+        known.begun.retain(|_, lock| lock.strong_count() > 0);
+        let found = known.begun.get(what).and_then(Weak::upgrade);
+        found.unwrap_or_else(|| {
+            let lock = Arc::default();
+            known.begun.insert(what.to_owned(), Arc::downgrade(&lock));
+            lock
+        })
     }
 
     /// Was its first try refused, or did its client have an answer long before? Then it is a new request.

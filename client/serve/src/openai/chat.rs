@@ -70,8 +70,8 @@ pub(super) async fn chat(
         ignored,
     } = request;
     let (of, named) = (Arc::clone(&app), model.clone());
+    let attempt = app.openai.attempts.begin(&asking, room).await;
     let source = async move {
-        let attempt = of.openai.attempts.begin(&asking, room).await;
         let blank = session::blank(&asking, &named, user.as_deref());
         let plan = session::plan(&of, &asking, &conversation, blank);
         Source::of(&of, &asking, attempt, plan).await

@@ -11,9 +11,11 @@ use agentd_protocol::Code;
 use agentd_protocol::request::Send;
 use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::Jobs;
+use tokio::time::timeout;
 
 use super::asking::Asking;
 use super::attempts::{Attempt, Held, Meant};
+use super::turn::ANSWERS_WITHIN;
 use super::{Refusal, at, jobs, now};
 use crate::app::App;
 
@@ -141,7 +143,8 @@ impl Source {
                 None => Ok(Self::Plan(Box::new(plan.await?))),
             }
         };
-        match planned.await {
+        let planned = timeout(ANSWERS_WITHIN, planned).await;
+        match planned.unwrap_or_else(|_| Err(silent())) {
             Ok(Self::Plan(mut plan)) => {
                 plan.attempt = Some(attempt);
                 Ok(Self::Plan(plan))
@@ -156,6 +159,15 @@ impl Source {
             }
         }
     }
+}
+
+/// Nothing was sent yet.
+fn silent() -> Refusal {
+    let why = format!(
+        "the daemon has not answered within {} s",
+        ANSWERS_WITHIN.as_secs()
+    );
+    Failure::later(503, "no-daemon", why).into()
 }
 
 /// The key of what is told anew to another agent's session.

@@ -10,8 +10,8 @@ use agentd_faces::openai::format;
 use agentd_faces::openai::response::ResponseHead;
 use agentd_faces::openai::response_turn::{ResponseTurn, Told, kept};
 use agentd_faces::openai::{self as face, Named as Id};
-use agentd_protocol::JobId;
 use agentd_protocol::rows::{JobRow, TurnRow};
+use agentd_protocol::{JobId, Line};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -70,9 +70,15 @@ pub(super) fn seconds(time: &str) -> u64 {
 
 /// What a response is read again from.
 async fn kept_turn(app: &App, row: &JobRow) -> Result<(ResponseHead, TurnRow), Refusal> {
-    let Some(turn) = jobs::history(app, row).await? else {
+    let Some(mut turn) = jobs::history(app, row).await? else {
         return Err(no_response(&Id::Response.id(row.job)));
     };
+    // A history has the beginnings of what is long.
+    if let Some(said) = turn.messages.last_mut().filter(|said| said.truncated)
+        && let Some(Line::MessageEnd(end)) = jobs::last_line(app, row.job, Duration::ZERO).await?
+    {
+        said.text = end.turn.text;
+    }
     let mut head = ResponseHead::of_row(row, seconds(&row.accepted_at));
     let begun = turn.request.as_ref().and_then(|sent| sent.get("system"));
     let system = begun.and_then(Value::as_str).unwrap_or_default();

@@ -81,8 +81,8 @@ pub(super) async fn create(
     let conversation = std::mem::take(&mut request.conversation);
     let request = Arc::new(request);
     let (of, asked) = (Arc::clone(&app), Arc::clone(&request));
+    let attempt = app.openai.attempts.begin(&asking, room).await;
     let source = async move {
-        let attempt = of.openai.attempts.begin(&asking, room).await;
         let plan = plan(&of, &asking, &asked, &conversation);
         Source::of(&of, &asking, attempt, plan).await
     };

@@ -39,10 +39,9 @@ pub(super) async fn start(
     request.model = models::meant(&app, &asking, request.model)?;
     let ignored = std::mem::take(&mut request.ignored);
     let of = Arc::clone(&app);
-    let source = async move {
-        let attempt = of.openai.attempts.begin(&asking, room).await;
-        Source::of(&of, &asking, attempt, plan(&of, &asking, &request)).await
-    };
+    let attempt = app.openai.attempts.begin(&asking, room).await;
+    let source =
+        async move { Source::of(&of, &asking, attempt, plan(&of, &asking, &request)).await };
     let row = jobs::handed_in(&app, source).await?;
     let started = json!({"run_id": Id::Run.id(row.job), "status": "started"});
     let headers = answer::headers(&Taken::of(&row), &ignored);

@@ -19,6 +19,9 @@ use super::plan::{Other, Plan, Source};
 use super::{Refusal, models};
 use crate::app::App;
 
+/// A daemon that hangs longer is not waited for.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+
 /// What took the turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Taken {
@@ -202,6 +205,17 @@ async fn ahead(lines: &mut Lines<'_>) -> Result<(), Refusal> {
 }
 
 async fn sent(app: &App, send: Send) -> Result<(Taken, Lines<'_>), Refusal> {
+    let Ok(sent) = timeout(ANSWERS_WITHIN, accepted(app, send)).await else {
+        let why = format!(
+            "the daemon has not said within {} s whether it took the turn, and may yet",
+            ANSWERS_WITHIN.as_secs()
+        );
+        return Err(Failure::new(424, Code::OutcomeUnknown.name(), why).into());
+    };
+    sent
+}
+
+async fn accepted(app: &App, send: Send) -> Result<(Taken, Lines<'_>), Refusal> {
     let turn = app.daemon.agentd.turn("").set(|blank| *blank = send);
     let mut turn = turn.stream().await?;
     loop {
