@@ -3,14 +3,17 @@
 //! Owns the trait and what a face can ask for. Must not read, write, wait or look at a clock: the
 //! driver does, and tells the face what time it is.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
-use agentd_protocol::JobId;
 use agentd_protocol::line::{ErrorLine, Line};
+use agentd_protocol::{Id, JobId};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::json_rpc::{self, Failure, INVALID_REQUEST};
 
 /// A request of a face to the daemon. All lines that answer it carry it, over whatever connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -73,6 +76,8 @@ pub trait Face {
 #[derive(Debug, Default)]
 pub struct Outbox {
     last: u64,
+    /// Requests of the client, where its protocol is JSON-RPC.
+    unanswered: BTreeSet<Id>,
     pub(crate) to_client: Vec<String>,
     pub(crate) to_daemon: Vec<Ask>,
 }
@@ -99,6 +104,38 @@ impl Outbox {
                 .replace('\u{2029}', "\\u2029");
             self.to_client.push(line);
         }
+    }
+
+    /// Is this a request like any other, so that it may be taken? Not while another one of its id has
+    /// no answer: with the id it would be the answer to that one.
+    pub(crate) fn takes(&mut self, id: &Id) -> bool {
+        let is_new = self.unanswered.insert(id.clone());
+        if !is_new {
+            let why = format!(
+                "the id {} is that of a request without an answer",
+                id.as_json()
+            );
+            let failure = Failure::new(INVALID_REQUEST, why);
+            self.say(&json_rpc::error(None, &failure));
+        }
+        is_new
+    }
+
+    /// Answers a request that was taken.
+    pub(crate) fn answer(&mut self, id: &Id, result: &impl Serialize) {
+        self.forget(id);
+        self.say(&json_rpc::answer(id, result));
+    }
+
+    /// The other answer.
+    pub(crate) fn refuse(&mut self, id: &Id, failure: &Failure) {
+        self.forget(id);
+        self.say(&json_rpc::error(Some(id), failure));
+    }
+
+    /// Nobody waits for its answer.
+    pub(crate) fn forget(&mut self, id: &Id) {
+        self.unanswered.remove(id);
     }
 
     /// Asks the daemon.

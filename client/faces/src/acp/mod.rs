@@ -217,7 +217,7 @@ impl Acp {
                 },
             },
         });
-        out.say(&json_rpc::answer(id, &answer));
+        out.answer(id, &answer);
     }
 
     /// Tells what is new of a session that is open here. Notices go to clients that show them.
@@ -272,7 +272,7 @@ impl Acp {
             What::Closing { reply, session } => Self::closing(&reply, &session, result, out),
             What::Deleted(deletion) => self.deleted(deletion, result, now, out),
             What::Done(reply) => match result {
-                Ok(_) => out.say(&json_rpc::answer(&reply, &json!({}))),
+                Ok(_) => out.answer(&reply, &json!({})),
                 Err(failure) => refuse(&reply, &failure, out),
             },
             What::Models { session, rows } => self.have_models(&session, rows, result, out),
@@ -339,7 +339,7 @@ fn lost(asked: &Asked, why: &str) -> Failure {
 
 /// Answers a request by an error.
 fn refuse(id: &Id, failure: &Failure, out: &mut Outbox) {
-    out.say(&json_rpc::error(Some(id), failure));
+    out.refuse(id, failure);
 }
 
 impl Face for Acp {
@@ -348,6 +348,7 @@ impl Face for Acp {
             return;
         }
         match Message::parse(line) {
+            Message::Request { id, .. } if !out.takes(&id) => {}
             Message::Request { id, method, params } => {
                 self.request(id, &method, params, now, out);
             }

@@ -489,7 +489,7 @@ fn say_ended(reply: &Id, stop: Stop, usage: Option<Usage>, out: &mut Outbox) {
         stop_reason: stop,
         usage,
     };
-    out.say(&json_rpc::answer(reply, &ended));
+    out.answer(reply, &ended);
 }
 
 /// A prompt behind one that was interrupted: it wasn't run on what that may have left half done.

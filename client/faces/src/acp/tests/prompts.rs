@@ -275,6 +275,21 @@ fn acp_question_of_the_wrong_answer_is_denied() {
 }
 
 #[test]
+fn acp_id_in_use_runs_nothing() {
+    let (mut scene, id, send) = running();
+    let params = json!({"sessionId": SESSION, "prompt": [{"type": "text", "text": "two"}]});
+    let again = json!({"jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": params});
+    scene.hear(&again);
+    assert_eq!(scene.told(), ["null error -32600"]);
+    assert!(scene.asked.is_empty());
+    scene.line(&send, ended("j1", 2, "end_turn"));
+    scene.told();
+    // It has its answer: then its id is as good as any.
+    scene.hear(&again);
+    scene.asked("send");
+}
+
+#[test]
 fn acp_notices_go_to_who_shows_them() {
     let note = json!({"type": "note", "seq": 2, "job": "j1", "level": "warning", "code": "x", "text": "mind"});
     let (mut scene, _, send) = running();
