@@ -220,14 +220,20 @@ impl Acp {
         out.answer(id, &answer);
     }
 
-    /// Tells what is new of a session that is open here. Notices go to clients that show them.
+    /// Tells what is new of a session that is open here. Notices go to clients that show them; of some,
+    /// others are told in the agent's place.
     fn tell(&self, session: &str, updates: &[Update], out: &mut Outbox) {
         if !self.sessions.contains_key(session) {
             return;
         }
-        let shown =
-            |update: &&Update| self.client.notices || !matches!(update, Update::Notice { .. });
-        for update in updates.iter().filter(shown) {
+        for update in updates {
+            let shown = match update {
+                Update::Notice { instead, .. } if !self.client.notices => instead.as_deref(),
+                update => Some(update),
+            };
+            let Some(update) = shown else {
+                continue;
+            };
             let told = Notification {
                 session_id: session,
                 update,

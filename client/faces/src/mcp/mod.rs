@@ -30,7 +30,7 @@ pub use self::peer::{UNSUPPORTED_VERSION, VERSIONS, is_stateless, own_version, s
 use self::question::answer;
 use self::tools::Tool;
 use self::work::{Abandoned, Progress, Requests, Scene, Step, Work};
-use crate::face::{Face, Outbox, Ticket};
+use crate::face::{Face, Outbox, Spoken, Ticket};
 use crate::json_rpc::{self, Failure, INVALID_PARAMS, Message};
 
 /// A client that says no more may still read what it asked for; for no longer than this.
@@ -84,6 +84,7 @@ pub struct Mcp {
     /// Those of turns that were cancelled before they were accepted.
     unaccepted: BTreeSet<Ticket>,
     requests: Requests,
+    spoken: Spoken,
     /// Answers to questions, under way.
     answers: BTreeMap<Ticket, String>,
     last: u64,
@@ -102,6 +103,7 @@ impl Mcp {
             tickets: BTreeMap::new(),
             unaccepted: BTreeSet::new(),
             requests: Requests::new(settings.nonce.clone()),
+            spoken: Spoken::default(),
             answers: BTreeMap::new(),
             last: 0,
             used: BTreeSet::new(),
@@ -197,6 +199,7 @@ impl Mcp {
             inside: self.settings.inside,
             progress: &mut call.progress,
             requests: &mut self.requests,
+            spoken: &mut self.spoken,
             out,
             tickets: &mut tickets,
         };

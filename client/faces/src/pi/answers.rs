@@ -41,7 +41,15 @@ impl Pi {
             What::Past(command, past) => self.have_past(command, past, result, out),
             What::Enter(command, name) => {
                 let reply = match result {
-                    Ok(_) => {
+                    Ok(line) => {
+                        let agent = match line {
+                            Line::SessionHistory { turns, .. } => Past { turns }.agent(),
+                            Line::SessionFork { agent, .. } => Some(agent),
+                            _ => None,
+                        };
+                        if let Some(agent) = agent {
+                            self.spoken.know(&name, &agent);
+                        }
                         self.enter(name, true);
                         Reply::Done(Some(json!({"cancelled": false})))
                     }
@@ -113,6 +121,9 @@ impl Pi {
             }
             (None, failed) => {
                 self.exists = failed.is_none();
+                if let Some(agent) = past.agent() {
+                    self.spoken.know(&self.session, &agent);
+                }
                 self.is_titled = self.title.is_none();
                 self.count = past.entries().len();
                 self.opened(out);

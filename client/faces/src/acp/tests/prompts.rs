@@ -290,6 +290,29 @@ fn acp_id_in_use_runs_nothing() {
 }
 
 #[test]
+fn acp_forgotten_turns_are_told_to_everybody() {
+    let (mut scene, _, send) = running();
+    let note = json!({"type": "note", "seq": 2, "job": "j1", "level": "warning",
+        "code": "context-lost", "text": "gone"});
+    scene.line(&send, note.clone());
+    assert_eq!(scene.told(), ["agent_message_chunk [gone]\n\n"]);
+    scene.line(&send, ended("j1", 3, "end_turn"));
+    scene.told();
+    // Another one in the place of the session that the client spoke in.
+    scene.prompt("on");
+    let send = scene.asked("send");
+    assert_eq!(send.fields["agent"], "pi");
+    let mut anew = accepted("j2", 4);
+    anew["made"] = json!(true);
+    scene.line(&send, anew);
+    let told = scene.told();
+    assert!(
+        told[0].starts_with("agent_message_chunk [the session"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn acp_notices_go_to_who_shows_them() {
     let note = json!({"type": "note", "seq": 2, "job": "j1", "level": "warning", "code": "x", "text": "mind"});
     let (mut scene, _, send) = running();
