@@ -39,6 +39,7 @@ mod crash;
 mod cursors;
 mod descriptors;
 mod doctor;
+mod elsewhere;
 mod exec;
 mod exec_forms;
 mod faults_client;

@@ -3,14 +3,17 @@
 //! Owns the trait and what a face can ask for. Must not read, write, wait or look at a clock: the
 //! driver does, and tells the face what time it is.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
-use agentd_protocol::JobId;
-use agentd_protocol::line::{ErrorLine, Line};
+use agentd_protocol::line::{Accepted, Context, ErrorLine, Line, TurnFacts};
+use agentd_protocol::{Id, JobId};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::json_rpc::{self, Failure, INVALID_REQUEST};
 
 /// A request of a face to the daemon. All lines that answer it carry it, over whatever connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -78,6 +81,8 @@ pub trait Face {
 #[derive(Debug, Default)]
 pub struct Outbox {
     last: u64,
+    /// Requests of the client, where its protocol is JSON-RPC.
+    unanswered: BTreeSet<Id>,
     pub(crate) to_client: Vec<String>,
     pub(crate) to_daemon: Vec<Ask>,
 }
@@ -106,6 +111,38 @@ impl Outbox {
         }
     }
 
+    /// Is this a request like any other, so that it may be taken? Not while another one of its id has
+    /// no answer: with the id it would be the answer to that one.
+    pub(crate) fn takes(&mut self, id: &Id) -> bool {
+        let is_new = self.unanswered.insert(id.clone());
+        if !is_new {
+            let why = format!(
+                "the id {} is that of a request without an answer",
+                id.as_json()
+            );
+            let failure = Failure::new(INVALID_REQUEST, why);
+            self.say(&json_rpc::error(None, &failure));
+        }
+        is_new
+    }
+
+    /// Answers a request that was taken.
+    pub(crate) fn answer(&mut self, id: &Id, result: &impl Serialize) {
+        self.forget(id);
+        self.say(&json_rpc::answer(id, result));
+    }
+
+    /// The other answer.
+    pub(crate) fn refuse(&mut self, id: &Id, failure: &Failure) {
+        self.forget(id);
+        self.say(&json_rpc::error(Some(id), failure));
+    }
+
+    /// Nobody waits for its answer.
+    pub(crate) fn forget(&mut self, id: &Id) {
+        self.unanswered.remove(id);
+    }
+
     /// Asks the daemon.
     pub fn ask(&mut self, kind: &'static str, fields: &impl Serialize) -> Ticket {
         self.last += 1;
@@ -128,6 +165,58 @@ impl Outbox {
     pub fn take_daemon(&mut self) -> Vec<Ask> {
         std::mem::take(&mut self.to_daemon)
     }
+}
+
+/// The sessions of a client that are remembered: those that it spoke in last.
+const REMEMBERED: usize = 256;
+
+/// Who answers in the sessions that a client spoke in. One that somebody closes or renames meanwhile is
+/// made anew by the next send to it: its agent stays the same, and that it is another one is said.
+#[derive(Default, Debug)]
+pub(crate) struct Spoken(VecDeque<(String, String)>);
+
+impl Spoken {
+    /// Who answered in it.
+    pub(crate) fn agent(&self, session: &str) -> Option<&String> {
+        let of_session = |(name, _): &&(String, String)| name == session;
+        self.0.iter().find(of_session).map(|(_, agent)| agent)
+    }
+
+    /// This agent answers in it.
+    pub(crate) fn know(&mut self, session: &str, agent: &str) {
+        self.0.retain(|(name, _)| name != session);
+        self.0.push_back((session.to_owned(), agent.to_owned()));
+        if self.0.len() > REMEMBERED {
+            self.0.pop_front();
+        }
+    }
+
+    /// A send was accepted: what the client is told, if its session isn't the one that it spoke in.
+    pub(crate) fn accepted(&mut self, accepted: &Accepted) -> Option<String> {
+        let session = &accepted.session;
+        let was_there = self.agent(session).is_some();
+        self.know(session, &accepted.agent);
+        (was_there && accepted.made).then(|| made_anew(session))
+    }
+}
+
+/// What whoever spoke in a session is told of another one in its place.
+pub(crate) fn made_anew(session: &str) -> String {
+    format!(
+        "the session `{session}` was closed or renamed elsewhere: this one of its name is new, and knows \
+         nothing of what was said before"
+    )
+}
+
+/// What is told of a turn whose agent had lost those before it, where the note itself isn't at hand.
+pub(crate) fn lost(turn: &TurnFacts) -> Option<String> {
+    let session = turn.session.as_deref().unwrap_or_default();
+    (turn.context == Some(Context::Lost)).then(|| {
+        format!(
+            "the session `{session}` goes on without its earlier turns: the agent doesn't have them \
+             any more"
+        )
+    })
 }
 
 /// Why nobody serves, and what to do about it, for clients that show one sentence.
@@ -166,5 +255,22 @@ pub(crate) fn job_of(line: &Line) -> Option<JobId> {
         Line::MessageEnd(end) => end.turn.job,
         Line::Error(error) => error.turn.as_ref()?.job,
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spoken_sessions_are_few_and_the_last() {
+        let mut spoken = Spoken::default();
+        for number in 0..=REMEMBERED {
+            spoken.know(&format!("s{number}"), "pi");
+        }
+        spoken.know("s1", "claude");
+        assert_eq!(spoken.0.len(), REMEMBERED);
+        assert_eq!(spoken.agent("s0"), None);
+        assert_eq!(spoken.agent("s1").map(String::as_str), Some("claude"));
     }
 }

@@ -19,8 +19,12 @@ pub mod run;
 pub mod run_events;
 pub mod usage;
 
-use agentd_protocol::JobId;
 use agentd_protocol::limits::MAX_LABEL;
+use agentd_protocol::line::{Level, TurnFacts};
+use agentd_protocol::{Code, JobId};
+use serde_json::{Value, json};
+
+use crate::face::lost;
 
 /// The request that made a job, as a hash: a client that asks once more finds it.
 pub const REQUEST: &str = "openai.request";
@@ -74,6 +78,12 @@ impl Named {
     pub fn job(self, id: &str) -> Option<JobId> {
         id.strip_prefix(self.prefix())?.parse().ok()
     }
+}
+
+/// What an answer says as `agentd` beside its own members, if its agent had lost the turns before.
+fn aside(turn: &TurnFacts) -> Option<Value> {
+    let (level, code) = (Level::Warning, Code::ContextLost);
+    Some(json!({"note": {"level": level, "code": code, "text": lost(turn)?}}))
 }
 
 /// Can it be the value of a label?

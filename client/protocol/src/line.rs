@@ -373,14 +373,18 @@ pub struct Accepted {
     /// Does the daemon start no turns at the moment?
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// Was there no session of the name that it gave, so that it made one?
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub made: bool,
 }
 
 /// Why a turn ended, in the words of the Agent Client Protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum Stop {
+    #[default]
     EndTurn,
     MaxTokens,
     MaxTurnRequests,
@@ -503,7 +507,7 @@ pub struct Message {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MessageEnd {
     /// Why it ended.
-    #[serde(default = "end_turn")]
+    #[serde(default)]
     pub stop: Stop,
     /// Everything else.
     #[serde(flatten)]
@@ -514,10 +518,6 @@ pub struct MessageEnd {
     /// Put in when the line is addressed.
     #[serde(default, skip_serializing)]
     pub replayed: bool,
-}
-
-const fn end_turn() -> Stop {
-    Stop::EndTurn
 }
 
 /// `error`: a refusal, or how a job failed.

@@ -154,10 +154,14 @@ async fn asked(
             let _told = driver::run(&mut face, &options, input, tokio::io::sink()).await;
             return Ok(StatusCode::ACCEPTED.into_response());
         }
-        // Whoever cancels a request closes its connection.
-        Message::Notification { .. } | Message::Response { .. } => {
-            return Ok(StatusCode::ACCEPTED.into_response());
+        // Nothing was asked of whoever has no session.
+        Message::Response { id, .. } => {
+            let why = "an answer without the header `Mcp-Session-Id` is nobody's: bring the one that `initialize` gave, and answer again";
+            let failure = Failure::new(json_rpc::INVALID_REQUEST, why);
+            return Ok(refused(StatusCode::BAD_REQUEST, Some(&id), &failure));
         }
+        // Whoever cancels a request closes its connection.
+        Message::Notification { .. } => return Ok(StatusCode::ACCEPTED.into_response()),
         Message::Invalid { id, failure } => {
             return Ok(refused(StatusCode::BAD_REQUEST, id.as_ref(), &failure));
         }

@@ -34,6 +34,8 @@ export interface AcceptedLine {
   running?: boolean;
   /** Does the daemon start no turns at the moment? */
   drained?: boolean;
+  /** Was there no session of the name that it gave, so that it made one? */
+  made?: boolean;
   /** That of the request. */
   id?: unknown;
   /** Its number in the store, if it has one. */

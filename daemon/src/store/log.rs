@@ -289,6 +289,7 @@ fn accepted(conn: &Connection, job: i64) -> rusqlite::Result<Body> {
                 ignored: Vec::new(),
                 running: row.get(2)?,
                 drained: false,
+                made: false,
             })
         })?;
     Ok(Line::Accepted(accepted).body())

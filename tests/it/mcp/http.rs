@@ -230,10 +230,13 @@ fn mcp_http_question_is_put_within_a_session() {
     ] {
         let mut stream = open(&http, &call(id, kind), &session);
         let form = next(&mut stream, Some("elicitation/create"));
-        // Not the turn's: another server answers, as after a restart.
-        let other = Http::start(&daemon.place);
+        // Without the session it is nobody's, and the question waits.
         let filled = json!({"action": "accept", "content": content});
         let answer = json!({"jsonrpc": "2.0", "id": form["id"], "result": filled});
+        let nobody = post(&answer, &[]);
+        assert_eq!((nobody.status, &nobody.json()["id"]), (400, &form["id"]));
+        // Not the turn's: another server answers, as after a restart.
+        let other = Http::start(&daemon.place);
         let taken = other.post_with("/mcp", &answer, &["-H", &session]);
         assert_eq!((taken.status, taken.body.as_str()), (202, ""));
         // Twice is once.

@@ -90,7 +90,9 @@ impl Leaving {
             RequestError::Refused(line) => line.code == Code::Draining,
             RequestError::Strange(_) => false,
         };
-        is_lost && self.endpoint.last_holder() == Some(self.pid)
+        // Its successor may be there already.
+        let is_gone = self.process.as_ref().is_some_and(|process| !process.lives());
+        is_lost && (is_gone || self.endpoint.last_holder() == Some(self.pid))
     }
 
     /// Its last words are behind it: waits for its end, and says whether it came in time.

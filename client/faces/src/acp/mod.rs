@@ -217,17 +217,23 @@ impl Acp {
                 },
             },
         });
-        out.say(&json_rpc::answer(id, &answer));
+        out.answer(id, &answer);
     }
 
-    /// Tells what is new of a session that is open here. Notices go to clients that show them.
+    /// Tells what is new of a session that is open here. Notices go to clients that show them; of some,
+    /// others are told in the agent's place.
     fn tell(&self, session: &str, updates: &[Update], out: &mut Outbox) {
         if !self.sessions.contains_key(session) {
             return;
         }
-        let shown =
-            |update: &&Update| self.client.notices || !matches!(update, Update::Notice { .. });
-        for update in updates.iter().filter(shown) {
+        for update in updates {
+            let shown = match update {
+                Update::Notice { instead, .. } if !self.client.notices => instead.as_deref(),
+                update => Some(update),
+            };
+            let Some(update) = shown else {
+                continue;
+            };
             let told = Notification {
                 session_id: session,
                 update,
@@ -272,7 +278,7 @@ impl Acp {
             What::Closing { reply, session } => Self::closing(&reply, &session, result, out),
             What::Deleted(deletion) => self.deleted(deletion, result, now, out),
             What::Done(reply) => match result {
-                Ok(_) => out.say(&json_rpc::answer(&reply, &json!({}))),
+                Ok(_) => out.answer(&reply, &json!({})),
                 Err(failure) => refuse(&reply, &failure, out),
             },
             What::Models { session, rows } => self.have_models(&session, rows, result, out),
@@ -339,7 +345,7 @@ fn lost(asked: &Asked, why: &str) -> Failure {
 
 /// Answers a request by an error.
 fn refuse(id: &Id, failure: &Failure, out: &mut Outbox) {
-    out.say(&json_rpc::error(Some(id), failure));
+    out.refuse(id, failure);
 }
 
 impl Face for Acp {
@@ -348,6 +354,7 @@ impl Face for Acp {
             return;
         }
         match Message::parse(line) {
+            Message::Request { id, .. } if !out.takes(&id) => {}
             Message::Request { id, method, params } => {
                 self.request(id, &method, params, now, out);
             }

@@ -23,7 +23,7 @@ use super::turn::Turn;
 use super::wire::{Command, OpenSession, Update};
 use super::{Acp, refuse};
 use crate::face::Outbox;
-use crate::json_rpc::{self, Failure};
+use crate::json_rpc::Failure;
 
 /// Turns of a session that are looked through for those in flight.
 const PAGE: usize = agentd_protocol::limits::MAX_PAGE;
@@ -468,9 +468,9 @@ impl Acp {
         match opening.how {
             How::New | How::Fork => {
                 opened.session_id = Some(session.to_owned());
-                out.say(&json_rpc::answer(&opening.reply, &opened));
+                out.answer(&opening.reply, &opened);
             }
-            How::Load | How::Resume => out.say(&json_rpc::answer(&opening.reply, &opened)),
+            How::Load | How::Resume => out.answer(&opening.reply, &opened),
             How::Agent(way) => {
                 let mode = known.offer.current_mode();
                 self.tell_options(session, out);

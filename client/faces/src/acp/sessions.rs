@@ -17,7 +17,7 @@ use super::state::{Deletion, How, ListedPage, Opening, Way, What};
 use super::wire::{ListSessions, OfSession, SessionInfo, SetTitle, Update};
 use super::{Acp, Agents, refuse};
 use crate::face::Outbox;
-use crate::json_rpc::{self, Failure};
+use crate::json_rpc::Failure;
 
 /// A deleted session's turns have so long to end …
 const DELETION: Duration = Duration::from_secs(15);
@@ -169,7 +169,7 @@ impl Acp {
         if let Some(next) = next {
             result["nextCursor"] = json!(next.to_string());
         }
-        out.say(&json_rpc::answer(reply, &result));
+        out.answer(reply, &result);
     }
 
     /// The work is ended, and the session can be opened again: its process leaves when it has been idle.
@@ -200,7 +200,7 @@ impl Acp {
                 out,
             );
         }
-        out.say(&json_rpc::answer(id, &json!({})));
+        out.answer(id, &json!({}));
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Acp {
     ) {
         let failure = match result {
             Ok(Line::SessionList { sessions, .. }) if !sessions.is_empty() => {
-                return out.say(&json_rpc::answer(reply, &json!({})));
+                return out.answer(reply, &json!({}));
             }
             Ok(_) => failure::unknown_session(session),
             Err(failure) => failure,
@@ -267,7 +267,7 @@ impl Acp {
             Err(failure) => refuse(&deletion.reply, &failure, out),
             Ok(_) => {
                 self.sessions.remove(&deletion.session);
-                out.say(&json_rpc::answer(&deletion.reply, &json!({})));
+                out.answer(&deletion.reply, &json!({}));
             }
         }
     }
@@ -482,7 +482,7 @@ impl Acp {
             (Way::Option, Some(known)) => json!({"configOptions": known.offer.options()}),
             (Way::Option | Way::Older, _) => json!({}),
         };
-        out.say(&json_rpc::answer(reply, &answer));
+        out.answer(reply, &answer);
     }
 
     /// What a session is called, which its first prompt says.

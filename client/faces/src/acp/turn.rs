@@ -12,7 +12,7 @@ use agentd_protocol::line::{
     ErrorLine, Level, Line, MessageEnd, ToolKind, ToolLocation, ToolTrace, TurnFacts,
 };
 use agentd_protocol::rows::TurnRow;
-use agentd_protocol::{Id, JobId};
+use agentd_protocol::{Code, Id, JobId};
 use serde_json::Value;
 
 use super::question::{self, Question};
@@ -214,6 +214,10 @@ impl Turn {
                 });
             }
             Line::Note { code, .. } if code == "held" => return Some(Happened::Held),
+            Line::Note { code, text, .. } if code == Code::ContextLost.name() => {
+                self.shown_prompt(updates);
+                updates.push(self.forgot(text));
+            }
             Line::Note { level, text, .. } if !text.trim().is_empty() => {
                 let severity = match level {
                     Level::Info => "info",
@@ -222,6 +226,7 @@ impl Turn {
                 updates.push(Update::Notice {
                     severity,
                     title: text,
+                    instead: None,
                 });
             }
             Line::AgentEvent { kind, data, .. } if kind == "plan" => {
@@ -241,6 +246,16 @@ impl Turn {
             _ => {}
         }
         None
+    }
+
+    /// What was said before isn't there: nobody is to miss that, whatever the client shows.
+    pub(super) fn forgot(&self, title: String) -> Update {
+        let said = Chunk::text(format!("{}.note", self.job), format!("[{title}]\n\n"));
+        Update::Notice {
+            severity: "warning",
+            title,
+            instead: Some(Box::new(Update::AgentMessageChunk(said))),
+        }
     }
 
     /// The name of a call: agents count them anew in each turn.

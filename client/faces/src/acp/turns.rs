@@ -20,7 +20,7 @@ use super::state::{self, Prompt, What};
 use super::turn::{Happened, Turn};
 use super::wire::{self, CancelRequest, Update};
 use super::{Acp, OUTPUT_PAUSE, refuse};
-use crate::face::{Outbox, Ticket, job_of};
+use crate::face::{Outbox, Ticket, job_of, made_anew};
 use crate::json_rpc::{self, Failure, INTERNAL_ERROR};
 
 /// What a request has besides its fields.
@@ -108,9 +108,13 @@ impl Acp {
                 let (session, cancelled) = (session.clone(), *cancelled);
                 let mut turn = Turn::new(&session, job, Some(reply.clone()));
                 turn.cancelled = cancelled;
+                let known = self.sessions.get(&session);
+                let is_another = accepted.made && known.is_some_and(|known| known.begun);
+                let another = is_another.then(|| turn.forgot(made_anew(&session)));
                 asked.what = What::Turn(job);
                 asked.fields = Value::Null;
                 self.turns.insert(job, turn);
+                self.tell(&session, another.as_slice(), out);
                 if cancelled {
                     self.abort(job, out);
                 }
@@ -489,7 +493,7 @@ fn say_ended(reply: &Id, stop: Stop, usage: Option<Usage>, out: &mut Outbox) {
         stop_reason: stop,
         usage,
     };
-    out.say(&json_rpc::answer(reply, &ended));
+    out.answer(reply, &ended);
 }
 
 /// A prompt behind one that was interrupted: it wasn't run on what that may have left half done.

@@ -266,6 +266,9 @@ pub(super) enum Update {
     Notice {
         severity: &'static str,
         title: String,
+        /// What clients that show no notices are told in its place.
+        #[serde(skip)]
+        instead: Option<Box<Self>>,
     },
 }
 

@@ -28,7 +28,7 @@ use time::OffsetDateTime;
 
 use self::request::{Asks, Failure, Stage, Wanted};
 use self::run::{BUSY, Run, Why};
-use crate::face::{self, Face, Outbox, Ticket};
+use crate::face::{self, Face, Outbox, Spoken, Ticket};
 use crate::openai::fits_label;
 
 /// Runs that are to end have so long.
@@ -97,6 +97,7 @@ pub struct Bridge {
     settings: Settings,
     runs: BTreeMap<u64, Run>,
     waits: BTreeMap<Ticket, Waits>,
+    spoken: Spoken,
     last: u64,
     /// Was the one request of `once` made?
     used: bool,
@@ -107,11 +108,12 @@ pub struct Bridge {
 impl Bridge {
     /// One for a new host.
     #[must_use]
-    pub const fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings) -> Self {
         Self {
             settings,
             runs: BTreeMap::new(),
             waits: BTreeMap::new(),
+            spoken: Spoken::default(),
             last: 0,
             used: false,
             ends_at: None,
@@ -148,6 +150,9 @@ impl Bridge {
             let name = name(id);
             if name != *id && fits_label(id) {
                 send.labels.insert(SESSION.to_owned(), id.clone());
+            }
+            if send.agent.is_none() {
+                send.agent = self.spoken.agent(&name).cloned();
             }
             send.session = Some(name);
         }
@@ -248,7 +253,9 @@ impl Bridge {
         let Some(run) = self.runs.get_mut(&number) else {
             return;
         };
+        let mut anew = None;
         if let Some(Line::Accepted(accepted)) = &line.line {
+            anew = self.spoken.accepted(accepted);
             run.job = Some(accepted.job);
             run.session_id
                 .get_or_insert_with(|| accepted.session.clone());
@@ -265,6 +272,10 @@ impl Bridge {
         }
         let mut events = Vec::new();
         let is_over = run.line(line, now, &mut events);
+        // Where the host itself had it begin anew, it knows.
+        if let Some(note) = anew.filter(|_| run.wanted.resume) {
+            events.push(("note", json!({"message": note})));
+        }
         self.say(number, events, out);
         if is_over {
             self.forget(number);

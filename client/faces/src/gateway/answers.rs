@@ -10,7 +10,6 @@ use super::commands::How;
 use super::methods::not_understood;
 use super::{Asked, BUSY, Call, Failure, Gateway, NOT_STORED, What, refuse, row};
 use crate::face::Outbox;
-use crate::json_rpc;
 
 /// Levels of jobs of jobs that the daemon takes.
 const DEEPEST: u64 = 3;
@@ -57,7 +56,7 @@ impl Gateway {
                 self.made_set((reply, create, name), result, out);
             }
             What::Listed(reply, lists) => match rows(result) {
-                Ok(rows) => out.say(&json_rpc::answer(&reply, &self.listed(&lists, rows))),
+                Ok(rows) => out.answer(&reply, &self.listed(&lists, rows)),
                 Err(failure) => refuse(&reply, &failure, out),
             },
             What::Past(opening) => self.have_past(opening, result, out),
@@ -88,7 +87,7 @@ impl Gateway {
                 Ok(rows) => {
                     let title = rows.first().map_or("", |row| &row.title);
                     let told = json!({"title": title, "session_key": name});
-                    out.say(&json_rpc::answer(&reply, &told));
+                    out.answer(&reply, &told);
                 }
                 Err(failure) => refuse(&reply, &failure, out),
             },
@@ -105,7 +104,7 @@ impl Gateway {
                         return refuse(&reply, &failure, out);
                     }
                 };
-                out.say(&json_rpc::answer(&reply, &told));
+                out.answer(&reply, &told);
             }
             What::Deleted(reply, name) => {
                 let done = result.map(|_| json!({"deleted": name}));
@@ -186,7 +185,7 @@ fn rows(result: Result<Line, Failure>) -> Result<Vec<agentd_protocol::rows::Sess
 
 fn say(reply: &agentd_protocol::Id, result: Result<Value, Failure>, out: &mut Outbox) {
     match result {
-        Ok(result) => out.say(&json_rpc::answer(reply, &result)),
+        Ok(result) => out.answer(reply, &result),
         Err(failure) => refuse(reply, &failure, out),
     }
 }

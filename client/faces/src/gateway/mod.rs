@@ -255,7 +255,7 @@ impl Gateway {
         let id = call.id.clone();
         match self.begin(call, out) {
             Ok(None) => {}
-            Ok(Some(result)) => out.say(&json_rpc::answer(&id, &result)),
+            Ok(Some(result)) => out.answer(&id, &result),
             Err(failure) => refuse(&id, &failure, out),
         }
     }
@@ -275,7 +275,7 @@ fn event(kind: &str, session: Option<&str>, payload: Option<&Value>, out: &mut O
 
 /// Answers a request by an error.
 fn refuse(id: &Id, failure: &Failure, out: &mut Outbox) {
-    out.say(&json_rpc::error(Some(id), failure));
+    out.refuse(id, failure);
 }
 
 fn no_session(session: &str) -> Failure {
@@ -310,6 +310,7 @@ impl Face for Gateway {
             return;
         }
         match Message::parse(line) {
+            Message::Request { id, .. } if !out.takes(&id) => {}
             Message::Request { id, method, params } => {
                 self.call(Call { id, method, params }, out);
             }

@@ -17,7 +17,7 @@ use super::{
     Begun, Call, Gateway, MISSING, NOT_STORED, Session, What, event, no_session, refuse, wire,
 };
 use crate::face::Outbox;
-use crate::json_rpc::{self, Failure};
+use crate::json_rpc::Failure;
 
 /// Sessions that are looked at for a list or a title: those used last.
 const MOST: usize = 200;
@@ -113,7 +113,7 @@ impl Gateway {
         }
         let made = json!({"session_id": name, "stored_session_id": name, "message_count": 0,
             "messages": [], "info": self.info(name)});
-        out.say(&json_rpc::answer(reply, &made));
+        out.answer(reply, &made);
         self.tell_info(name, out);
         self.learn(name, out);
     }
@@ -214,7 +214,7 @@ impl Gateway {
             (None, _) => Err(no_session(wanted)),
         };
         match begun {
-            Ok(Some(result)) => out.say(&json_rpc::answer(&reply, &result)),
+            Ok(Some(result)) => out.answer(&reply, &result),
             Ok(None) => {}
             Err(failure) => refuse(&reply, &failure, out),
         }
@@ -312,7 +312,7 @@ impl Gateway {
         }
         let branched = json!({"session_id": name, "title": session.title, "parent": parent});
         self.sessions.insert(name.clone(), session);
-        out.say(&json_rpc::answer(reply, &branched));
+        out.answer(reply, &branched);
         self.tell_info(&name, out);
         self.learn(&name, out);
     }
@@ -352,7 +352,7 @@ impl Gateway {
                 if let Some(known) = self.sessions.get(session) {
                     done["usage"] = usage(known);
                 }
-                out.say(&json_rpc::answer(reply, &done));
+                out.answer(reply, &done);
             }
             Ok(_) => {}
             Err(failure) => refuse(reply, &failure, out),

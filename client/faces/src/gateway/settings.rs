@@ -14,7 +14,7 @@ use super::methods::scalar;
 use super::turns::invalid;
 use super::{BAD_VALUE, Begun, Call, Gateway, NO_SESSION, What, refuse, wire};
 use crate::face::Outbox;
-use crate::json_rpc::{self, Failure, params};
+use crate::json_rpc::{Failure, params};
 
 /// What is on the client's screen: kept while it is connected.
 const SCREEN: &[&str] = &[
@@ -262,7 +262,7 @@ impl Gateway {
                 "confirm_required": false, "confirm_message": "", "scope": "session"}),
             How::Command => json!({"type": "exec", "output": format!("model: {value}")}),
         };
-        out.say(&json_rpc::answer(reply, &said));
+        out.answer(reply, &said);
         self.tell_info(&choice.session, out);
     }
 
@@ -354,7 +354,7 @@ impl Gateway {
         let options = json!({"model": current.as_deref().unwrap_or_default(),
             "provider": known.and_then(|known| known.provider.clone()),
             "providers": providers.collect::<Vec<_>>()});
-        out.say(&json_rpc::answer(&reply, &options));
+        out.answer(&reply, &options);
     }
 
     /// What the agent takes that was told no model.

@@ -14,7 +14,7 @@ use super::row::{is_working, seconds, status};
 use super::turn::Turn;
 use super::{Begun, Gateway, Opening, Session, What, event, past, refuse};
 use crate::face::Outbox;
-use crate::json_rpc::{self, Failure};
+use crate::json_rpc::Failure;
 
 impl Gateway {
     /// Shows it from its beginning.
@@ -134,7 +134,7 @@ impl Gateway {
         if !waiting.is_empty() {
             shown["queued"] = json!({"user": waiting.join("\n\n")});
         }
-        out.say(&json_rpc::answer(&reply, &shown));
+        out.answer(&reply, &shown);
         for (kind, payload) in events {
             event(kind, Some(&name), payload.as_ref(), out);
         }
@@ -190,10 +190,7 @@ impl Gateway {
                 }
                 let messages = past::messages(&all);
                 let count = messages.len();
-                out.say(&json_rpc::answer(
-                    &reply,
-                    &json!({"count": count, "messages": messages}),
-                ));
+                out.answer(&reply, &json!({"count": count, "messages": messages}));
             }
             Ok(_) => {}
             Err(failure) => refuse(&reply, &failure, out),

@@ -6,11 +6,27 @@ mod scene;
 mod sessions;
 
 use agentd_client::ClientError;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::scene::{SESSION, Scene, list};
 use crate::face::Face as _;
 use crate::scripted;
+
+#[test]
+fn gateway_id_in_use_runs_nothing() {
+    let mut scene = Scene::open();
+    let line = json!({"jsonrpc": "2.0", "id": "same", "method": "prompt.submit",
+        "params": {"session_id": SESSION, "text": "hello"}});
+    scene.line(line.to_string().as_bytes());
+    scene.line(line.to_string().as_bytes());
+    let refused = scene.said.pop().unwrap();
+    assert_eq!(
+        (&refused["id"], &refused["error"]["code"]),
+        (&Value::Null, &json!(-32600))
+    );
+    scene.asked("send");
+    assert!(scene.asked.iter().all(|ask| ask.kind != "send"));
+}
 
 #[test]
 fn gateway_greets_before_it_is_asked() {

@@ -83,7 +83,7 @@ impl Gateway {
                         let of = Some(session.as_str());
                         let waits = self.turns.values().any(|one| one.session.as_deref() == of);
                         let status = if waits { "queued" } else { "streaming" };
-                        out.say(&json_rpc::answer(&reply, &json!({"status": status})));
+                        out.answer(&reply, &json!({"status": status}));
                         turn.user = text;
                         turn.session = Some(session.clone());
                         if let Some(known) = self.sessions.get_mut(&session) {
@@ -91,7 +91,7 @@ impl Gateway {
                         }
                     }
                     What::Background(reply, session) => {
-                        out.say(&json_rpc::answer(&reply, &json!({"task_id": job})));
+                        out.answer(&reply, &json!({"task_id": job}));
                         turn.is_background = true;
                         turn.user = session;
                     }
@@ -411,7 +411,7 @@ impl Gateway {
             Ok(done) => {
                 self.questions
                     .retain(|question| !ids.contains(&question.id));
-                out.say(&json_rpc::answer(reply, &done));
+                out.answer(reply, &done);
             }
             Err(failure) => {
                 refuse(reply, &failure, out);

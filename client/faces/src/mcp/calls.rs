@@ -207,10 +207,11 @@ impl Mcp {
         if let Some(name) = &peer.name {
             labels.insert("client".to_owned(), name.clone());
         }
+        let before = |session: &String| self.spoken.agent(session).cloned();
         let send = Send {
             text: job.prompt,
+            agent: job.agent.or_else(|| job.session.as_ref().and_then(before)),
             session: job.session,
-            agent: job.agent,
             provider: job.provider,
             model: job.model,
             cwd_if_new: cwd

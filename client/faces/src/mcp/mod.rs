@@ -30,7 +30,7 @@ pub use self::peer::{UNSUPPORTED_VERSION, VERSIONS, is_stateless, own_version, s
 use self::question::answer;
 use self::tools::Tool;
 use self::work::{Abandoned, Progress, Requests, Scene, Step, Work};
-use crate::face::{Face, Outbox, Ticket};
+use crate::face::{Face, Outbox, Spoken, Ticket};
 use crate::json_rpc::{self, Failure, INVALID_PARAMS, Message};
 
 /// A client that says no more may still read what it asked for; for no longer than this.
@@ -84,6 +84,7 @@ pub struct Mcp {
     /// Those of turns that were cancelled before they were accepted.
     unaccepted: BTreeSet<Ticket>,
     requests: Requests,
+    spoken: Spoken,
     /// Answers to questions, under way.
     answers: BTreeMap<Ticket, String>,
     last: u64,
@@ -102,6 +103,7 @@ impl Mcp {
             tickets: BTreeMap::new(),
             unaccepted: BTreeSet::new(),
             requests: Requests::new(settings.nonce.clone()),
+            spoken: Spoken::default(),
             answers: BTreeMap::new(),
             last: 0,
             used: BTreeSet::new(),
@@ -122,15 +124,6 @@ impl Mcp {
     }
 
     fn request(&mut self, id: Id, method: &str, params: Value, now: Instant, out: &mut Outbox) {
-        if self.calls.values().any(|call| call.id == id) {
-            // With the id it would be the answer to the other one.
-            let why = format!(
-                "the id {} is that of a request without an answer",
-                id.as_json()
-            );
-            let failure = Failure::new(json_rpc::INVALID_REQUEST, why);
-            return out.say(&json_rpc::error(None, &failure));
-        }
         let answered = match Peer::of_request(&params, &self.peer) {
             Err(failure) => Err(failure),
             Ok(peer) => match method {
@@ -151,8 +144,8 @@ impl Mcp {
         };
         match answered {
             Ok(None) => {}
-            Ok(Some(result)) => out.say(&json_rpc::answer(&id, &result)),
-            Err(failure) => out.say(&json_rpc::error(Some(&id), &failure)),
+            Ok(Some(result)) => out.answer(&id, &result),
+            Err(failure) => out.refuse(&id, &failure),
         }
     }
 
@@ -206,6 +199,7 @@ impl Mcp {
             inside: self.settings.inside,
             progress: &mut call.progress,
             requests: &mut self.requests,
+            spoken: &mut self.spoken,
             out,
             tickets: &mut tickets,
         };
@@ -219,12 +213,12 @@ impl Mcp {
             Step::Goes | Step::Becomes(_) => {}
             Step::Done(outcome) => {
                 let result = finished(outcome.result(), &call.peer);
-                out.say(&json_rpc::answer(&call.id, &result));
+                out.answer(&call.id, &result);
             }
             Step::Answers(result) => {
-                out.say(&json_rpc::answer(&call.id, &finished(result, &call.peer)));
+                out.answer(&call.id, &finished(result, &call.peer));
             }
-            Step::Fails(failure) => out.say(&json_rpc::error(Some(&call.id), &failure)),
+            Step::Fails(failure) => out.refuse(&call.id, &failure),
         }
         if goes_on {
             self.tickets
@@ -267,6 +261,7 @@ impl Mcp {
         let Some(call) = self.calls.remove(&number) else {
             return;
         };
+        out.forget(&call.id);
         let tickets = self.tickets.extract_if(.., |_, of| *of == number);
         let tickets: Vec<Ticket> = tickets.map(|(ticket, _)| ticket).collect();
         match call.work.abandoned() {
@@ -326,6 +321,7 @@ impl Mcp {
 impl Face for Mcp {
     fn client_line(&mut self, line: &[u8], now: Instant, out: &mut Outbox) {
         match Message::parse(line) {
+            Message::Request { id, .. } if !out.takes(&id) => {}
             Message::Request { id, method, params } => self.request(id, &method, params, now, out),
             Message::Notification { method, params } => self.notified(&method, &params, out),
             Message::Response { id, result } => self.answered(&id, result, out),

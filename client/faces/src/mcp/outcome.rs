@@ -9,6 +9,8 @@ use agentd_protocol::rows::JobPhase;
 use agentd_protocol::{Code, Line};
 use serde_json::{Map, Value, json};
 
+use crate::face::lost;
+
 /// Bytes of an answer that are told; some 25,000 tokens, which clients take of a tool at most.
 const LONGEST_TEXT: usize = 96 * 1024;
 
@@ -77,8 +79,11 @@ impl Outcome {
     /// The end of a turn; none of another line.
     pub(super) fn ended(line: &Line) -> Option<Self> {
         match line {
-            Line::MessageEnd(end) => Some(Self::completed(end)),
-            Line::Error(error) => error.turn.as_ref().map(|turn| Self::failed(error, turn)),
+            Line::MessageEnd(end) => Some(Self::completed(end).with(lost(&end.turn))),
+            Line::Error(error) => {
+                let turn = error.turn.as_ref()?;
+                Some(Self::failed(error, turn).with(lost(turn)))
+            }
             _ => None,
         }
     }
@@ -129,6 +134,19 @@ impl Outcome {
             text,
             is_error: true,
         }
+    }
+
+    /// With something to know besides.
+    pub(super) fn with(mut self, note: Option<String>) -> Self {
+        if let Some(note) = note {
+            self.text.push_str(&format!("\n\nNote: {note}"));
+            let notes = self.structured.entry("notes").or_insert(json!([]));
+            notes
+                .as_array_mut()
+                .into_iter()
+                .for_each(|notes| notes.push(json!(note)));
+        }
+        self
     }
 
     /// As an answer to `tools/call`.

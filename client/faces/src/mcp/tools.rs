@@ -353,6 +353,7 @@ fn ended() -> Value {
         "hint": string(),
         "question": {"type": "object"},
         "truncated": {"type": "boolean"},
+        "notes": {"type": "array", "items": string()},
     })
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Turn {
     /// The send, as it was asked last.
     ticket: Option<Ticket>,
     accepted: Option<Accepted>,
+    /// What is told of it beside its answer.
+    note: Option<String>,
     so_far: String,
     losses: u32,
     /// The answer that a client brought, and its question: given before the turn is asked for again.
@@ -72,6 +74,7 @@ impl Turn {
             beat: None,
             ticket: None,
             accepted: None,
+            note: None,
             so_far: String::new(),
             losses: 0,
             brought: None,
@@ -112,6 +115,11 @@ impl Turn {
         facts
     }
 
+    /// What it comes to, with what is to be told besides.
+    fn done(&self, outcome: Outcome) -> Step {
+        Step::Done(outcome.with(self.note.clone()))
+    }
+
     /// The time to wait is over.
     fn is_over(&self, scene: &Scene<'_>) -> Step {
         let Some(accepted) = &self.accepted else {
@@ -129,7 +137,7 @@ impl Turn {
         structured.insert("text".to_owned(), json!(self.so_far));
         structured.insert("hint".to_owned(), json!(COLLECT_IT));
         let job = accepted.job;
-        Step::Done(Outcome {
+        self.done(Outcome {
             structured,
             text: format!("{job} of {} still runs; {COLLECT_IT}", accepted.agent),
             is_error: false,
@@ -184,7 +192,7 @@ impl Turn {
         let mut structured = self.facts("waiting");
         structured.insert("question".to_owned(), question.told());
         structured.insert("hint".to_owned(), json!(hint));
-        Step::Done(Outcome {
+        self.done(Outcome {
             structured,
             text: format!("The agent asks: {}\n{hint}", question.title),
             is_error: false,
@@ -200,7 +208,7 @@ impl Turn {
             .then(|| Outcome::ended(line))
             .flatten()
         {
-            return Step::Done(outcome);
+            return self.done(outcome);
         }
         if error.code == Code::Draining {
             // Nothing was accepted: it is asked for again at the daemon that comes, once this one has
@@ -229,6 +237,11 @@ impl Turn {
                 let (job, agent) = (accepted.job, &accepted.agent);
                 scene.say(&format!("{agent} has it as {job}{waits}"));
                 self.replayed = accepted.replayed;
+                let told = scene.spoken.accepted(&accepted);
+                // Over HTTP nobody here knows whether the client spoke in it before.
+                let made = accepted.made;
+                let is_new = made.then(|| format!("the session `{}` is new", accepted.session));
+                self.note = self.note.take().or(told).or(is_new);
                 self.accepted = Some(accepted);
                 if self.until.is_some_and(|until| scene.now >= until) {
                     return self.is_over(scene);
@@ -282,7 +295,7 @@ impl Turn {
             Line::Error(ref error) => return self.failed(error, &line, scene),
             Line::MessageEnd(_) => {
                 if let Some(outcome) = Outcome::ended(&line) {
-                    return Step::Done(outcome);
+                    return self.done(outcome);
                 }
             }
             // Thinking, what tools say, and whatever a later version tells.

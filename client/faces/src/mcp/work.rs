@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::outcome::Outcome;
 use super::peer::Peer;
 use super::question::Question;
-use crate::face::{Outbox, Ticket};
+use crate::face::{Outbox, Spoken, Ticket};
 use crate::json_rpc::{self, Failure};
 
 /// A client that is told nothing for longer may give up.
@@ -175,6 +175,7 @@ pub(super) struct Scene<'a> {
     pub(super) inside: bool,
     pub(super) progress: &'a mut Progress,
     pub(super) requests: &'a mut Requests,
+    pub(super) spoken: &'a mut Spoken,
     pub(super) out: &'a mut Outbox,
     /// What was asked, for whoever brings the answers.
     pub(super) tickets: &'a mut Vec<Ticket>,

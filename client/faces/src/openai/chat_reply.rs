@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::{Named, usage};
+use super::{Named, aside, usage};
 
 /// Longest text that is thought, and kept for an answer that comes whole.
 const LONGEST_THOUGHT: usize = 256 * 1024;
@@ -156,7 +156,7 @@ impl ChatReply {
                 };
                 self.chunk(delta, None, None)
             }
-            other => match aside(other) {
+            other => match beside(other) {
                 Some(aside) => self.chunk(Delta::default(), None, Some(aside)),
                 None => String::new(),
             },
@@ -215,8 +215,9 @@ impl ChatReply {
             "id": self.id, "object": "chat.completion", "created": self.created,
             "model": self.model, "choices": [choice], "usage": usage::chat(end.turn.usage),
         });
-        if let Some(cancelled) = cancelled(end.stop) {
-            whole["agentd"] = cancelled;
+        let asides = aside(&end.turn).into_iter().chain(cancelled(end.stop));
+        for (name, told) in asides.filter_map(|one| one.as_object().cloned()).flatten() {
+            whole["agentd"][name] = told;
         }
         whole
     }
@@ -228,7 +229,7 @@ fn cancelled(stop: Stop) -> Option<Value> {
 }
 
 /// What has no place in a chunk, for clients that know agentd.
-fn aside(line: &Line) -> Option<Value> {
+pub(super) fn beside(line: &Line) -> Option<Value> {
     Some(match line {
         Line::MessageStart {
             replaces: Some(abandoned),
@@ -267,7 +268,7 @@ fn aside(line: &Line) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agentd_protocol::line::{Level, TurnFacts, Usage};
+    use agentd_protocol::line::{Context, Level, TurnFacts, Usage};
 
     fn line(json: &str) -> Line {
         serde_json::from_str(json).unwrap()
@@ -368,6 +369,18 @@ mod tests {
         let last = chunks.last().unwrap();
         assert_eq!(last["choices"][0]["finish_reason"], "length");
         assert_eq!(last["agentd"], json!({"stop": "cancelled"}));
+    }
+
+    #[test]
+    fn chat_that_is_whole_says_what_was_lost() {
+        let reply = ChatReply::new(JobId(1), "pi".to_owned(), 7);
+        let mut end = end();
+        (end.stop, end.turn.context) = (Stop::Cancelled, Some(Context::Lost));
+        let beside = &reply.whole(&end)["agentd"];
+        assert_eq!(
+            (&beside["stop"], &beside["note"]["code"]),
+            (&json!("cancelled"), &json!("context-lost"))
+        );
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! Owns the order of events: helpers of clients throw where a part was not announced. Must not know
 //! where the lines come from: a turn that runs and one that is read again give the same output.
 
-use agentd_protocol::Line;
 use agentd_protocol::line::{MessageEnd, Stop, ToolTrace};
 use agentd_protocol::rows::TurnRow;
+use agentd_protocol::{Code, Line};
 use serde_json::{Value, json};
 
+use super::aside;
+use super::chat_reply::beside;
 use super::failure::Failure;
 use super::response::{Progress, ResponseHead, progress_of};
 use super::response_items::{Call, ItemState, message, reasoning, summary_part, text_part};
@@ -23,6 +25,8 @@ pub struct ResponseTurn {
     output: Vec<Value>,
     open: Option<OpenText>,
     calls: Vec<(usize, Call)>,
+    /// What is told beside its own members.
+    aside: Option<Value>,
     stream: String,
 }
 
@@ -63,6 +67,7 @@ impl ResponseTurn {
             output: Vec::new(),
             open: None,
             calls: Vec::new(),
+            aside: None,
             stream: String::new(),
         }
     }
@@ -70,7 +75,11 @@ impl ResponseTurn {
     /// The response as it is now.
     #[must_use]
     pub fn object(&self) -> Value {
-        self.head.object(&self.progress, &self.output)
+        let mut object = self.head.object(&self.progress, &self.output);
+        if let Some(aside) = &self.aside {
+            object["agentd"] = aside.clone();
+        }
+        object
     }
 
     /// The first events.
@@ -97,6 +106,9 @@ impl ResponseTurn {
                 input,
                 ..
             } => self.call(tool_call_id, name, input),
+            Line::Note { code, .. } if code == Code::ContextLost.name() => {
+                self.aside = beside(line);
+            }
             Line::ToolEnd {
                 tool_call_id,
                 ok,
@@ -130,6 +142,7 @@ impl ResponseTurn {
             Stop::EndTurn => ItemState::Done,
             _ => ItemState::Incomplete,
         };
+        self.aside = self.aside.take().or_else(|| aside(&end.turn));
         self.over(Progress::Ended(end.stop, end.turn.usage), state)
     }
 
@@ -356,7 +369,10 @@ pub fn kept(head: ResponseHead, row: &TurnRow) -> Value {
     }
     match &last {
         Some(Line::MessageEnd(end)) => drop(turn.end(end)),
-        Some(Line::Error(error)) => drop(turn.failed(&Failure::ended(error))),
+        Some(Line::Error(error)) => {
+            turn.aside = error.turn.as_ref().and_then(aside);
+            drop(turn.failed(&Failure::ended(error)));
+        }
         _ => {
             turn.close(ItemState::Begun);
             turn.progress = progress_of(row.state);

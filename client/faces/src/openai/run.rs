@@ -3,7 +3,7 @@
 //! Owns the shapes of Hermes' API server, which clients of runs know. Must not know how a job is
 //! found.
 
-use agentd_protocol::line::{MessageEnd, Stop};
+use agentd_protocol::line::{MessageEnd, Stop, TurnFacts};
 use agentd_protocol::rows::{JobPhase, JobRow, QuestionRow};
 use agentd_protocol::work::{Answer, Private, Scope};
 use agentd_protocol::{JobId, Line};
@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::fields::Fields;
 use super::model::ModelName;
 use super::response_request::{input, previous_job};
-use super::{MODEL, Named, usage};
+use super::{MODEL, Named, aside, usage};
 
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,10 +93,15 @@ impl Run<'_> {
         });
         match self.last {
             Some(Line::MessageEnd(end)) => {
+                put_aside(&end.turn, &mut object);
                 object["output"] = end.turn.text.as_str().into();
                 object["usage"] = usage::run(end.turn.usage);
             }
             Some(Line::Error(error)) => {
+                error
+                    .turn
+                    .iter()
+                    .for_each(|turn| put_aside(turn, &mut object));
                 let failure = Failure::ended(error);
                 object["error"] = failure.message.as_str().into();
                 object["error_code"] = failure.code.into();
@@ -109,11 +114,20 @@ impl Run<'_> {
 
 /// The end of a run, in its own words.
 pub(super) fn ended(end: &MessageEnd) -> Value {
-    match end.stop {
+    let mut event = match end.stop {
         Stop::Cancelled => json!({"event": "run.cancelled"}),
         _ => {
             json!({"event": "run.completed", "output": end.turn.text, "usage": usage::run(end.turn.usage)})
         }
+    };
+    put_aside(&end.turn, &mut event);
+    event
+}
+
+/// What a run and its last event tell beside what is Hermes'.
+pub(super) fn put_aside(turn: &TurnFacts, told: &mut Value) {
+    if let Some(aside) = aside(turn) {
+        told["agentd"] = aside;
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::Named;
 use super::failure::Failure;
-use super::run::{choices, ended};
+use super::run::{choices, ended, put_aside};
 
 /// Longest preview of what a tool is called with.
 const LONGEST_PREVIEW: usize = 200;
@@ -125,7 +125,13 @@ impl RunEvents {
             Line::MessageEnd(end) => ended(end),
             Line::Error(error) => {
                 let failure = Failure::ended(error);
-                json!({"event": "run.failed", "error": failure.message, "code": failure.code})
+                let mut event =
+                    json!({"event": "run.failed", "error": failure.message, "code": failure.code});
+                error
+                    .turn
+                    .iter()
+                    .for_each(|turn| put_aside(turn, &mut event));
+                event
             }
             _ => return None,
         })

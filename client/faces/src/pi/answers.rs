@@ -49,7 +49,15 @@ impl Pi {
             }
             What::Enter(command, name) => {
                 let reply = match result {
-                    Ok(_) => {
+                    Ok(line) => {
+                        let agent = match line {
+                            Line::SessionHistory { turns, .. } => Past { turns }.agent(),
+                            Line::SessionFork { agent, .. } => Some(agent),
+                            _ => None,
+                        };
+                        if let Some(agent) = agent {
+                            self.spoken.know(&name, &agent);
+                        }
                         self.enter(name, true);
                         Reply::Done(Some(json!({"cancelled": false})))
                     }
@@ -149,6 +157,9 @@ impl Pi {
             }
             (Whose::First, failed) => {
                 self.exists = failed.is_none();
+                if let Some(agent) = past.agent() {
+                    self.spoken.know(&self.session, &agent);
+                }
                 self.is_titled = self.title.is_none();
                 self.goes_on_after(past, out);
                 self.opened(out);

@@ -284,6 +284,14 @@ fn told(turn: &TurnRow) -> impl Iterator<Item = String> {
 }
 
 impl Past {
+    /// Who answered last.
+    pub(super) fn agent(&self) -> Option<String> {
+        self.turns
+            .iter()
+            .rev()
+            .find_map(|turn| facts_of(turn).agent)
+    }
+
     /// All messages of turns that have ended, and the words of the one that runs. Where calls and what
     /// the agent was told stood between them isn't kept: the last message stands behind them.
     pub(super) fn entries(&self) -> Vec<Entry> {

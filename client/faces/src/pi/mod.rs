@@ -32,7 +32,7 @@ use self::commands::Command;
 use self::message::{Named, Past};
 use self::queue::Queue;
 use self::turn::Turn;
-use crate::face::{self, Face, Outbox, Ticket};
+use crate::face::{self, Face, Outbox, Spoken, Ticket};
 
 /// What a face is told at its start: the words of the command line that have a meaning here.
 #[derive(Clone, Debug)]
@@ -127,6 +127,9 @@ pub struct Pi {
     session: String,
     /// Does the daemon know it?
     exists: bool,
+    /// Was it begun here, with our settings?
+    is_ours: bool,
+    spoken: Spoken,
     /// What it is called, and whether the daemon knows that.
     title: Option<String>,
     is_titled: bool,
@@ -166,6 +169,8 @@ impl Pi {
             waiting: VecDeque::new(),
             session: String::new(),
             exists: false,
+            is_ours: false,
+            spoken: Spoken::default(),
             title: settings.name.clone(),
             is_titled: false,
             named: Named {
@@ -282,7 +287,7 @@ impl Pi {
     /// Goes into a session; what waited in the one before isn't said here.
     fn enter(&mut self, name: String, exists: bool) {
         self.session = name;
-        self.exists = exists;
+        (self.exists, self.is_ours) = (exists, false);
         self.count = 0;
         self.begins = Vec::new();
         self.rows = None;

@@ -15,7 +15,7 @@ use super::commands::{Command, Reply};
 use super::message::Named;
 use super::queue::{Mode, Words};
 use super::turn::{End, Happened, Turn};
-use super::{Asked, Pi, What, refusal};
+use super::{Asked, Pi, What, message, refusal};
 use crate::face::{Outbox, job_of};
 
 /// What a request has besides its fields.
@@ -69,9 +69,13 @@ impl Pi {
             after_failure: AfterFailure::Run,
             ..Send::default()
         };
+        // Somebody may close the session meanwhile: the one that is made then has the same.
+        send.agent = self.spoken.agent(&self.session).cloned();
+        if !self.exists || self.is_ours {
+            send.toolsets.clone_from(&settings.toolsets);
+        }
         if !self.exists {
             send.agent.clone_from(&settings.agent);
-            send.toolsets.clone_from(&settings.toolsets);
             send.system.clone_from(&settings.system);
             send.history.clone_from(&self.begins);
         }
@@ -203,6 +207,13 @@ impl Pi {
         }
         let now = ms(self.settings.clock);
         let mut events = Vec::new();
+        if let Some(Line::Accepted(accepted)) = &line.line {
+            self.is_ours |= !self.exists || accepted.made;
+            if let Some(note) = self.spoken.accepted(accepted) {
+                events.push(message::notice(&note));
+                self.is_titled = self.title.is_none();
+            }
+        }
         let happened = turn.line(line, now, &mut events);
         say_all(&events, out);
         match happened {

@@ -16,6 +16,22 @@ const BEGUN: [&str; 5] = [
     "message_end user",
 ];
 
+/// Whoever closes it meanwhile has the next prompt make it: with no more tools than before.
+#[test]
+fn pi_session_of_ours_keeps_agent_and_tools() {
+    let mut scene = Scene::new(Begins::New);
+    scene.face.settings.toolsets = Some(vec!["file-read".to_owned()]);
+    for job in ["j1", "j2"] {
+        scene.command("prompt", json!({"message": "hello"}));
+        let send = scene.accept(job);
+        assert_eq!(
+            (&send["agent"], &send["toolsets"]),
+            (&json!("a"), &json!(["file-read"]))
+        );
+        scene.end("end_turn", "");
+    }
+}
+
 #[test]
 fn pi_turn_is_told_in_pis_order() {
     let mut scene = Scene::new(Begins::New);

@@ -20,6 +20,7 @@ fn line_has_its_id_and_seq_behind_type() {
         ignored: Vec::new(),
         running: true,
         drained: false,
+        made: false,
     });
     assert_eq!(
         accepted.body().render(None, Some(9), Telling::Replay),

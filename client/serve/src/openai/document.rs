@@ -38,9 +38,24 @@ fn answer(what: &str) -> Value {
     content("application/json", &json!({"type": "object"}), what)
 }
 
+/// An answer of an agent: what OpenAI's or Hermes' has no member for stands beside.
+fn turn(what: &str) -> Value {
+    let text = json!({"type": "string"});
+    let note = fields(
+        &["level", "code", "text"],
+        &json!({"level": text, "code": text, "text": text}),
+    );
+    let mut beside = fields(&[], &json!({"note": note, "stop": text}));
+    beside["description"] = json!(
+        "`note` where the agent had lost the turns before, `stop` of a chat that was cancelled"
+    );
+    let whole = fields(&[], &json!({"agentd": beside}));
+    content("application/json", &whole, what)
+}
+
 /// Whole, or as it is said.
 fn answer_or_stream(what: &str) -> Value {
-    let mut answer = answer(what);
+    let mut answer = turn(what);
     answer["content"]["text/event-stream"] = json!({"schema": {}});
     answer
 }
@@ -132,7 +147,7 @@ fn operation(of: Route) -> Value {
                 "responses": {"202": answer("It was accepted: it survives power loss")}})
         }
         Route::Run => json!({"operationId": "openai_run", "summary": "How a run is",
-            "parameters": [run_id()], "responses": {"200": answer("The run")}}),
+            "parameters": [run_id()], "responses": {"200": turn("The run")}}),
         Route::RunEvents => json!({"operationId": "openai_run_events",
             "summary": "A run's events, from the beginning or from behind `Last-Event-ID`",
             "parameters": [run_id()], "responses": {

@@ -318,11 +318,13 @@ impl State {
             self.jobs.lighter(turn, budget::until_stored(new));
         }
         self.sessions.name(session, &session_name);
+        let (mut made, mut is_named) = (false, false);
         if let Some(known) = found!(self.sessions.get_mut(session)) {
             known.leased = true;
-            let is_new = !std::mem::replace(&mut known.stored, true);
-            let made = is_new.then(|| (known.agent.clone(), known.cwd.clone()));
-            self.session_accepted(&session_name, made, new.as_deref());
+            is_named = known.named;
+            made = !std::mem::replace(&mut known.stored, true);
+            let with = made.then(|| (known.agent.clone(), known.cwd.clone()));
+            self.session_accepted(&session_name, with, new.as_deref());
         }
         self.pinned(turn, repins);
         if placed.is_none() {
@@ -340,6 +342,7 @@ impl State {
                 .unwrap_or_default(),
             running: placed.is_some(),
             drained: false,
+            made: made && is_named,
         };
         if let Some(waiter) = sender {
             if let Some(known) = self.peers.connected_mut(&waiter.conn) {
@@ -395,10 +398,10 @@ impl State {
     }
 
     fn tell_subscribers(&mut self, turn: TurnId, accepted: Accepted, seq: u64) {
-        // What was ignored concerns who asked: it isn't stored, and history hasn't got it either.
-        let ignored = Vec::new();
+        // What was ignored and made concerns who asked: it isn't stored, and history hasn't got it either.
         let body = Line::Accepted(Accepted {
-            ignored,
+            ignored: Vec::new(),
+            made: false,
             ..accepted
         })
         .body();

@@ -70,6 +70,7 @@ impl State {
             ignored: waiter.ignored.clone(),
             running: job.began(),
             drained: false,
+            made: false,
         };
         let seq = job.accepted_seq;
         self.sender_follows(&waiter, accepted, seq, Telling::Replay);
@@ -101,6 +102,7 @@ impl State {
             ignored: waiter.ignored.clone(),
             running: false,
             drained: false,
+            made: false,
         };
         self.sender_follows(waiter, accepted, row.seq, Telling::Replay);
     }

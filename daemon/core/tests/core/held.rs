@@ -208,8 +208,15 @@ fn session_close_needs_idle_and_frees_name() {
         "new",
         "the old turns are gone"
     );
-    world.request(conn, 6, r#"{"type":"session.close","session":"nobody"}"#);
-    assert_eq!(world.answer(conn, 6)["code"], "unknown-session");
+    // Only the send that makes a session says so.
+    world.request(conn, 6, BEHIND);
+    for (id, made) in [(1, true), (5, true), (6, false)] {
+        let mut lines = world.clients[&conn].lines.iter();
+        let accepted = lines.find(|line| line["id"] == id && line["type"] == "accepted");
+        assert_eq!(accepted.unwrap().get("made").is_some(), made, "{id}");
+    }
+    world.request(conn, 7, r#"{"type":"session.close","session":"nobody"}"#);
+    assert_eq!(world.answer(conn, 7)["code"], "unknown-session");
 }
 
 #[test]

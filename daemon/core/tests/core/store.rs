@@ -498,6 +498,7 @@ impl World {
                     ignored: Vec::new(),
                     running: false,
                     drained: false,
+                    made: false,
                 };
                 Line::Accepted(accepted).body()
             }

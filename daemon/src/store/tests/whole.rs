@@ -66,6 +66,7 @@ fn log_holds_every_numbered_line_in_order() {
             ignored: Vec::new(),
             running,
             drained: false,
+            made: false,
         };
         Line::Accepted(accepted).body()
     };

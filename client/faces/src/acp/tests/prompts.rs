@@ -275,6 +275,44 @@ fn acp_question_of_the_wrong_answer_is_denied() {
 }
 
 #[test]
+fn acp_id_in_use_runs_nothing() {
+    let (mut scene, id, send) = running();
+    let params = json!({"sessionId": SESSION, "prompt": [{"type": "text", "text": "two"}]});
+    let again = json!({"jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": params});
+    scene.hear(&again);
+    assert_eq!(scene.told(), ["null error -32600"]);
+    assert!(scene.asked.is_empty());
+    scene.line(&send, ended("j1", 2, "end_turn"));
+    scene.told();
+    // It has its answer: then its id is as good as any.
+    scene.hear(&again);
+    scene.asked("send");
+}
+
+#[test]
+fn acp_forgotten_turns_are_told_to_everybody() {
+    let (mut scene, _, send) = running();
+    let note = json!({"type": "note", "seq": 2, "job": "j1", "level": "warning",
+        "code": "context-lost", "text": "gone"});
+    scene.line(&send, note.clone());
+    assert_eq!(scene.told(), ["agent_message_chunk [gone]\n\n"]);
+    scene.line(&send, ended("j1", 3, "end_turn"));
+    scene.told();
+    // Another one in the place of the session that the client spoke in.
+    scene.prompt("on");
+    let send = scene.asked("send");
+    assert_eq!(send.fields["agent"], "pi");
+    let mut anew = accepted("j2", 4);
+    anew["made"] = json!(true);
+    scene.line(&send, anew);
+    let told = scene.told();
+    assert!(
+        told[0].starts_with("agent_message_chunk [the session"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn acp_notices_go_to_who_shows_them() {
     let note = json!({"type": "note", "seq": 2, "job": "j1", "level": "warning", "code": "x", "text": "mind"});
     let (mut scene, _, send) = running();

@@ -243,6 +243,12 @@ fn response_that_is_kept_has_the_same_items() {
         (&running["status"], &running["usage"]),
         (&json!("in_progress"), &Value::Null)
     );
-    row.last = Some(json!({"type": "error", "code": "interrupted", "error": "gone", "job": "j4"}));
-    assert_eq!(kept(head(), &row)["status"], "failed");
+    row.last = Some(
+        json!({"type": "error", "code": "interrupted", "error": "gone", "job": "j4", "context": "lost"}),
+    );
+    let failed = kept(head(), &row);
+    assert_eq!(
+        (&failed["status"], &failed["agentd"]["note"]["code"]),
+        (&json!("failed"), &json!("context-lost"))
+    );
 }
