@@ -91,7 +91,10 @@ impl Leaving {
             RequestError::Strange(_) => false,
         };
         // Its successor may be there already.
-        let is_gone = self.process.as_ref().is_some_and(|process| !process.lives());
+        let is_gone = self
+            .process
+            .as_ref()
+            .is_some_and(|process| !process.lives());
         is_lost && (is_gone || self.endpoint.last_holder() == Some(self.pid))
     }
 

@@ -289,7 +289,7 @@ impl Past {
         self.turns
             .iter()
             .rev()
-            .find_map(|turn| facts_of(turn).agent)
+            .find_map(|turn| Ended::of(turn).facts.agent)
     }
 
     /// All messages of turns that have ended, and the words of the one that runs. Where calls and what

@@ -15,7 +15,7 @@ use super::commands::{Command, Reply};
 use super::message::Named;
 use super::queue::{Mode, Words};
 use super::turn::{End, Happened, Turn};
-use super::{Asked, Pi, What, message, refusal};
+use super::{Asked, Pi, What, refusal};
 use crate::face::{Outbox, job_of};
 
 /// What a request has besides its fields.
@@ -197,7 +197,7 @@ impl Pi {
         if let Some(why) = refused {
             return self.fail_turn(&why, out);
         }
-        let Some(turn) = &mut self.turn else {
+        let Some(turn) = &self.turn else {
             return;
         };
         // Of several that an earlier client left, one is told after the other.
@@ -210,10 +210,13 @@ impl Pi {
         if let Some(Line::Accepted(accepted)) = &line.line {
             self.is_ours |= !self.exists || accepted.made;
             if let Some(note) = self.spoken.accepted(accepted) {
-                events.push(message::notice(&note));
+                self.notice(&note, out);
                 self.is_titled = self.title.is_none();
             }
         }
+        let Some(turn) = &mut self.turn else {
+            return;
+        };
         let happened = turn.line(line, now, &mut events);
         say_all(&events, out);
         match happened {
