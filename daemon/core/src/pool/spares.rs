@@ -24,6 +24,8 @@ pub(crate) struct Spares {
     pub(crate) bytes: Option<u64>,
     /// How many died one after the other before anybody used them.
     pub(crate) deaths: u32,
+    /// Did its last turn fail for want of a login? Whoever gives one wants no process from before that.
+    pub(crate) locked_out: bool,
 }
 
 impl Spares {

@@ -142,6 +142,9 @@ impl State {
         let end = if stop == Stop::Cancelled {
             End::Cancelled
         } else {
+            if let Some(agent) = &turn_facts.agent {
+                self.locked_out(agent, false);
+            }
             End::Completed
         };
         let line = MessageEnd {
@@ -163,6 +166,7 @@ impl State {
         let Some(turn_facts) = self.outbox.expected(turn, turn_facts) else {
             return;
         };
+        let agent = turn_facts.agent.clone();
         if matches!(
             failure.code,
             Code::InvalidRequest | Code::Unsupported | Code::WorkerStartFailed
@@ -185,7 +189,11 @@ impl State {
             replayed: false,
         };
         self.counters.failures += 1;
+        let locked_out = (failure.code == Code::AgentAuth).then_some(agent).flatten();
         self.finish(turn, end, Line::Error(Box::new(line)));
+        if let Some(agent) = locked_out {
+            self.locked_out(&agent, true);
+        }
     }
 
     /// Ends a turn that was told to end: as it was told, with what it had said.

@@ -24,8 +24,29 @@ impl State {
         match agent.warm {
             Warm::Always(some) => some as usize,
             // Nobody is served sooner by one that nobody is logged in to.
-            Warm::WhenUsed if agent.logged_in == Some(false) => 0,
+            Warm::WhenUsed if agent.logged_in == Some(false) || self.is_locked_out(agent) => 0,
             Warm::WhenUsed => usize::from(self.is_in_use(agent)),
+        }
+    }
+
+    fn is_locked_out(&self, agent: &Agent) -> bool {
+        let spares = self.pool.known_spares(&agent.name);
+        spares.is_some_and(|spares| spares.locked_out)
+    }
+
+    /// A turn failed for want of a login, or didn't. Processes look for one when they start: those that
+    /// are there go.
+    pub(crate) fn locked_out(&mut self, agent: &str, is_out: bool) {
+        if is_out
+            || self
+                .pool
+                .known_spares(agent)
+                .is_some_and(|spares| spares.locked_out)
+        {
+            self.pool.spares_of(agent).locked_out = is_out;
+        }
+        if is_out {
+            self.renew_all(&[agent.to_owned()]);
         }
     }
 

@@ -15,6 +15,16 @@ fn default_agent_among_several_is_ambiguous() {
     let conn = world.connect();
     world.request(conn, 1, r#"{"prompt":"hi"}"#);
     assert_eq!(world.last_error(conn), Some(Code::Ambiguous));
+    // Whoever were chosen would only say so of itself.
+    let mut out = settings.clone();
+    let agents = out.agents.values_mut();
+    agents.for_each(|agent| agent.logged_in = Some(false));
+    let mut world = World::new(out);
+    let conn = world.connect();
+    world.request(conn, 1, r#"{"prompt":"hi"}"#);
+    assert_eq!(world.last_error(conn), Some(Code::NoAgent));
+    let error = world.clients[&conn].lines[0]["error"].as_str().unwrap();
+    assert!(error.contains("many (log in), one (log in)"), "{error}");
     settings.agents.retain(|name, _| name == "one");
     let mut world = World::new(settings.clone());
     let conn = world.connect();

@@ -5,7 +5,8 @@ use std::time::Duration;
 use agentd_core::agent::Warm;
 use agentd_core::ids::{ConnId, Generation, WorkerId};
 use agentd_core::machine::{Machine, Memory, Power};
-use agentd_core::worker::Exit;
+use agentd_core::worker::{Exit, Failure, Outcome, WorkerEvent};
+use agentd_protocol::Code;
 use agentd_protocol::serde_json::Value;
 
 use crate::agents::settings;
@@ -133,6 +134,42 @@ fn spare_is_not_kept_for_the_logged_out() {
     turn(&mut world, conn, 1, "a");
     world.pass(100 * SECOND);
     assert_eq!(world.spawns, 1);
+}
+
+/// Who has been told to log in does, and asks again: no process from before answers.
+#[test]
+fn spare_is_not_kept_after_a_failed_login() {
+    let mut settings = settings();
+    settings.agents.get_mut("one").unwrap().warm = Warm::WhenUsed;
+    let mut world = World::new(settings);
+    world.machine = machine(6 * GIB);
+    let conn = world.connect();
+    let send = |session: &str| {
+        format!(r#"{{"type":"send","text":"x","agent":"one","session":"{session}"}}"#)
+    };
+    world.request(conn, 1, &send("a"));
+    let first = *world.processes.keys().next().unwrap();
+    world.get_ready(first);
+    let turn = world.processes[&first].turns[0];
+    let outcome = Box::new(Outcome::failed(Failure::new(Code::AgentAuth, "no key")));
+    world.worker(first, WorkerEvent::Ended { turn, outcome });
+    world.processes.get_mut(&first).unwrap().turns.clear();
+    world.pass(100 * SECOND);
+    let others = world.processes.keys().any(|process| *process != first);
+    assert!(!others, "{:?}", world.processes.keys());
+    let is_told_to_end = |world: &World| {
+        let known = world.processes.get(&first);
+        known.is_none_or(|known| known.told_to_end.is_some())
+    };
+    assert!(is_told_to_end(&world));
+    world.exit(first, Exit::Code(0));
+    world.request(conn, 2, &send("b"));
+    let next = *world.processes.keys().next().unwrap();
+    world.get_ready(next);
+    world.end_turn(next);
+    assert_eq!(world.answer(conn, 2)["type"], "message_end");
+    world.pass(100 * SECOND);
+    assert_eq!(world.spawns, 3, "spares are kept again");
 }
 
 #[test]
