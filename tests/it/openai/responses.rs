@@ -23,7 +23,7 @@ fn text(response: &Value) -> String {
 
 #[test]
 fn response_is_gone_on_from_and_read_again() {
-    let Some((_daemon, http)) = served() else {
+    let Some((daemon, http)) = served() else {
         return;
     };
     let first = respond(&http, &json!({"input": "one", "metadata": {"run": "7"}}));
@@ -50,6 +50,18 @@ fn response_is_gone_on_from_and_read_again() {
     ] {
         assert_eq!(again[member], second[member], "{member}: {again}");
     }
+    // Behind what a history's row has of a message.
+    let long = "long ".repeat(60_000);
+    let body = daemon.path("long.json");
+    std::fs::write(&body, json!({"input": long}).to_string()).unwrap();
+    let body = format!("@{}", body.display());
+    let json = "Content-Type: application/json";
+    let told = http
+        .curl("/v1/responses", &["-H", json, "-d", &body])
+        .json();
+    let id = told["id"].as_str().unwrap();
+    let again = http.curl(&format!("/v1/responses/{id}"), &[]).json();
+    assert!(text(&told) == text(&again), "{}", text(&again).len());
     assert_eq!(
         http.curl("/v1/responses/resp_j1", &[]).json()["metadata"],
         json!({"run": "7"})
