@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentd_protocol::line::{CostStatus, Stop};
+use agentd_protocol::rows::agent_to_do;
 
 use crate::attached::AttachmentSupport;
 use crate::mcp::McpServing;
@@ -44,6 +45,14 @@ pub struct Agent {
     pub logged_in: Option<bool>,
     /// How often its processes have come to be started otherwise: counted by the core.
     pub revision: u64,
+}
+
+impl Agent {
+    /// What somebody has to do before it answers, if anything.
+    #[must_use]
+    pub fn to_do(&self) -> Option<&'static str> {
+        agent_to_do(self.found == Found::BuiltIn, self.logged_in)
+    }
 }
 
 /// How many spare processes an agent has: ready for turns of sessions to come.

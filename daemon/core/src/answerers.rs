@@ -21,6 +21,14 @@ pub fn choices<'a>(able: &[&'a Agent]) -> Vec<&'a Agent> {
     all
 }
 
+/// Those that wouldn't answer as things are, and what each needs first: `claude (log in), …`.
+#[must_use]
+pub fn waiting(agents: &[&Agent]) -> String {
+    let waits = |agent: &&Agent| Some(format!("{} ({})", agent.name, agent.to_do()?));
+    let waiting: Vec<String> = agents.iter().filter_map(waits).collect();
+    waiting.join(", ")
+}
+
 /// Who of these answers a send that names nobody: what the user installed goes before the built-in
 /// agent, which is always there; but nobody is logged out while another is ready.
 #[must_use]

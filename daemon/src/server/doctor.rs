@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use agentd_base::trusted::typed;
-use agentd_core::agent::{Agent, Found};
+use agentd_core::agent::Agent;
+use agentd_core::answerers;
 use agentd_protocol::doctor::Finding;
-use agentd_protocol::rows::agent_to_do;
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::{self, Config, Endpoints, HostEnv, Warning};
@@ -321,17 +321,14 @@ fn agents(patient: &Patient, config: &Config) -> Vec<Finding> {
 
 /// Of the agents that are there, those that would answer, and what the others need first.
 fn ready(there: &[&Agent], patient: &Patient, config: &Config) -> Finding {
-    let to_do = |agent: &Agent| agent_to_do(agent.found == Found::BuiltIn, agent.logged_in);
-    let waits = |agent: &&Agent| Some(format!("{} ({})", agent.name, to_do(agent)?));
-    let waiting: Vec<String> = there.iter().filter_map(waits).collect();
-    let ready = there.iter().filter(|agent| to_do(agent).is_none());
+    let waiting = answerers::waiting(there);
+    let ready = there.iter().filter(|agent| agent.to_do().is_none());
     let ready: Vec<&str> = ready.map(|agent| agent.name.as_str()).collect();
     let answerer = PlainSend::of(config, &patient.paths.state);
     let default = match answerer.answerer() {
         Some(default) => format!("; without a name `{default}` is asked"),
         None => String::new(),
     };
-    let waiting = waiting.join(", ");
     if there.is_empty() {
         let remedy = "install one, or put `timmy` beside `agentd`";
         return Finding::problem("agents", "no agent can be used", remedy);

@@ -5,10 +5,9 @@
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
-use agentd_protocol::rows::agent_to_do;
 
-use crate::agent::{Agent, Found, Providers, Sessions};
-use crate::answerers::{choices, ready};
+use crate::agent::{Agent, Providers, Sessions};
+use crate::answerers::{choices, ready, waiting};
 use crate::attached::AttachmentSupport;
 use crate::ids::SessionId;
 use crate::pins;
@@ -37,7 +36,7 @@ impl State {
         match ready(&able).as_slice() {
             [] => Err(self.no_agent()),
             [one] => Ok(one.name.clone()),
-            all if all.iter().all(|agent| to_do(agent).is_some()) => Err(none_is_ready(&able)),
+            all if all.iter().all(|agent| agent.to_do().is_some()) => Err(none_is_ready(&able)),
             _several => {
                 let several = choices(&able);
                 let names: Vec<&str> = several.iter().map(|agent| agent.name.as_str()).collect();
@@ -215,15 +214,9 @@ pub(crate) fn per_turn(agent: &Agent) -> bool {
     agent.describe.sessions == Sessions::PerTurn
 }
 
-fn to_do(agent: &Agent) -> Option<&'static str> {
-    agent_to_do(agent.found == Found::BuiltIn, agent.logged_in)
-}
-
 /// Whoever were chosen of these would only say so of itself.
 fn none_is_ready(able: &[&Agent]) -> Rejected {
-    let waits = |agent: &&Agent| Some(format!("{} ({})", agent.name, to_do(agent)?));
-    let waiting: Vec<String> = able.iter().filter_map(waits).collect();
-    let error = format!("no agent is ready to answer: {}", waiting.join(", "));
+    let error = format!("no agent is ready to answer: {}", waiting(able));
     let hint = "named with `agent`, each says what it needs; `agents` lists them";
     Rejected::new(Code::NoAgent, error).hint(hint)
 }

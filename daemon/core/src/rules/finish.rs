@@ -166,7 +166,9 @@ impl State {
         let Some(turn_facts) = self.outbox.expected(turn, turn_facts) else {
             return;
         };
-        let agent = turn_facts.agent.clone();
+        let locked_out = (failure.code == Code::AgentAuth)
+            .then(|| turn_facts.agent.clone())
+            .flatten();
         if matches!(
             failure.code,
             Code::InvalidRequest | Code::Unsupported | Code::WorkerStartFailed
@@ -189,7 +191,6 @@ impl State {
             replayed: false,
         };
         self.counters.failures += 1;
-        let locked_out = (failure.code == Code::AgentAuth).then_some(agent).flatten();
         self.finish(turn, end, Line::Error(Box::new(line)));
         if let Some(agent) = locked_out {
             self.locked_out(&agent, true);
