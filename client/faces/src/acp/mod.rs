@@ -174,7 +174,7 @@ impl Acp {
             _ => Err(Failure::no_method(method)),
         };
         if let Err(failure) = done {
-            refuse(&id, &failure, out);
+            out.refuse(&id, &failure);
         }
     }
 
@@ -279,7 +279,7 @@ impl Acp {
             What::Deleted(deletion) => self.deleted(deletion, result, now, out),
             What::Done(reply) => match result {
                 Ok(_) => out.answer(&reply, &json!({})),
-                Err(failure) => refuse(&reply, &failure, out),
+                Err(failure) => out.refuse(&reply, &failure),
             },
             What::Models { session, rows } => self.have_models(&session, rows, result, out),
             What::Commands(session) => self.have_commands(&session, result, out),
@@ -299,7 +299,7 @@ impl Acp {
                 reply, cancelled, ..
             } => match result {
                 _ if cancelled => turns::say_cancelled(&reply, out),
-                Err(failure) => refuse(&reply, &failure, out),
+                Err(failure) => out.refuse(&reply, &failure),
                 // Its lines come one by one.
                 Ok(_) => {}
             },
@@ -341,11 +341,6 @@ fn lost(asked: &Asked, why: &str) -> Failure {
         // Whatever else is asked can be asked again.
         _ => failure::gone(why),
     }
-}
-
-/// Answers a request by an error.
-fn refuse(id: &Id, failure: &Failure, out: &mut Outbox) {
-    out.refuse(id, failure);
 }
 
 impl Face for Acp {

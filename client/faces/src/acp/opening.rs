@@ -15,13 +15,13 @@ use agentd_protocol::work::{Jobs, SessionFork, SessionHistory, SessionList, Sess
 use agentd_protocol::{Code, Id, JobId};
 use serde_json::Value;
 
+use super::Acp;
 use super::failure::{self, check_directory, invalid, is_code};
 use super::history::{History, Needed, Piece, is_over};
 use super::question::Question;
 use super::state::{How, Opening, Session, Way, What};
 use super::turn::Turn;
 use super::wire::{Command, OpenSession, Update};
-use super::{Acp, refuse};
 use crate::face::Outbox;
 use crate::json_rpc::Failure;
 
@@ -245,14 +245,14 @@ impl Acp {
             return;
         };
         if let Some(opening) = known.opening.take() {
-            refuse(&opening.reply, failure, out);
+            out.refuse(&opening.reply, failure);
         }
         let waiting = std::mem::take(&mut known.waiting);
         if known.offer.agent.is_none() {
             self.sessions.remove(session);
         }
         for prompt in waiting {
-            refuse(&prompt.reply, failure, out);
+            out.refuse(&prompt.reply, failure);
         }
     }
 

@@ -15,7 +15,7 @@ use super::failure::{self, check_directory, invalid, is_code};
 use super::options::{self, Chosen};
 use super::state::{Deletion, How, ListedPage, Opening, Way, What};
 use super::wire::{ListSessions, OfSession, SessionInfo, SetTitle, Update};
-use super::{Acp, Agents, refuse};
+use super::{Acp, Agents};
 use crate::face::Outbox;
 use crate::json_rpc::Failure;
 
@@ -140,7 +140,7 @@ impl Acp {
         let (mut rows, next) = match result {
             Ok(Line::SessionList { sessions, next, .. }) => (sessions, next),
             Ok(_) => (Vec::new(), None),
-            Err(failure) => return refuse(reply, &failure, out),
+            Err(failure) => return out.refuse(reply, &failure),
         };
         let next = match page {
             ListedPage::Newest => {
@@ -194,11 +194,7 @@ impl Acp {
             .remove(session)
             .and_then(|known| known.opening)
         {
-            refuse(
-                &opening.reply,
-                &invalid("the session was closed meanwhile"),
-                out,
-            );
+            out.refuse(&opening.reply, &invalid("the session was closed meanwhile"));
         }
         out.answer(id, &json!({}));
         Ok(())
@@ -218,7 +214,7 @@ impl Acp {
             Ok(_) => failure::unknown_session(session),
             Err(failure) => failure,
         };
-        refuse(reply, &failure, out);
+        out.refuse(reply, &failure);
     }
 
     /// It leaves the list, and its turns end, whoever sent them; what was said in it stays with the daemon.
@@ -264,7 +260,7 @@ impl Acp {
             Err(failure) if is_code(&failure, Code::SessionBusy) && now < deletion.until => {
                 self.deletions.push((now + DELETE_AGAIN, deletion));
             }
-            Err(failure) => refuse(&deletion.reply, &failure, out),
+            Err(failure) => out.refuse(&deletion.reply, &failure),
             Ok(_) => {
                 self.sessions.remove(&deletion.session);
                 out.answer(&deletion.reply, &json!({}));
@@ -457,7 +453,7 @@ impl Acp {
         self.tell_options(session, out);
         match done {
             Ok(()) => self.say_chosen(session, reply, way, out),
-            Err(failure) => refuse(reply, &failure, out),
+            Err(failure) => out.refuse(reply, &failure),
         }
     }
 

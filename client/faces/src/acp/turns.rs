@@ -19,7 +19,7 @@ use super::failure::{self, invalid};
 use super::state::{self, Prompt, What};
 use super::turn::{Happened, Turn};
 use super::wire::{self, CancelRequest, Update};
-use super::{Acp, OUTPUT_PAUSE, refuse};
+use super::{Acp, OUTPUT_PAUSE};
 use crate::face::{Outbox, Ticket, job_of, made_anew};
 use crate::json_rpc::{self, Failure, INTERNAL_ERROR};
 
@@ -74,7 +74,7 @@ impl Acp {
         let length = serde_json::to_string(&send).map_or(0, |line| line.len());
         if length + ENVELOPE > MAX_LINE_IN {
             let why = format!("the prompt has {length} bytes: expected at most {MAX_LINE_IN}");
-            return refuse(&reply, &invalid(why), out);
+            return out.refuse(&reply, &invalid(why));
         }
         let what = What::Prompt {
             session: session.to_owned(),
@@ -291,11 +291,11 @@ impl Acp {
         }
         if let Some(reply) = &turn.reply {
             match result {
-                _ if turn.held => refuse(reply, &held(), out),
+                _ if turn.held => out.refuse(reply, &held()),
                 Ok(end) => say_ended(reply, end.stop, end.turn.usage, out),
                 // The protocol has a cancelled prompt end so, whatever went wrong meanwhile.
                 Err(_) if turn.cancelled => say_cancelled(reply, out),
-                Err(error) => refuse(reply, &failure::of(&error), out),
+                Err(error) => out.refuse(reply, &failure::of(&error)),
             }
         }
         let known = self.sessions.get_mut(&turn.session);
@@ -340,7 +340,7 @@ impl Acp {
         if let Some(turn) = self.turns.remove(&job) {
             self.withdraw(job, out);
             if let Some(reply) = &turn.reply {
-                refuse(reply, failure, out);
+                out.refuse(reply, failure);
             }
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::commands::How;
 use super::methods::not_understood;
-use super::{Asked, BUSY, Call, Failure, Gateway, NOT_STORED, What, refuse, row};
+use super::{Asked, BUSY, Call, Failure, Gateway, NOT_STORED, What, row};
 use crate::face::Outbox;
 
 /// Levels of jobs of jobs that the daemon takes.
@@ -44,7 +44,7 @@ impl Gateway {
             }
             What::Prompt(reply, ..) | What::Background(reply, _) => {
                 if let Err(failure) = result {
-                    refuse(&reply, &failure, out);
+                    out.refuse(&reply, &failure);
                 }
             }
             What::Look(call, wanted) => self.found(call, &wanted, false, result, out),
@@ -57,7 +57,7 @@ impl Gateway {
             }
             What::Listed(reply, lists) => match rows(result) {
                 Ok(rows) => out.answer(&reply, &self.listed(&lists, rows)),
-                Err(failure) => refuse(&reply, &failure, out),
+                Err(failure) => out.refuse(&reply, &failure),
             },
             What::Past(opening) => self.have_past(opening, result, out),
             What::History(reply, turns) => self.have_history(reply, turns, result, out),
@@ -89,7 +89,7 @@ impl Gateway {
                     let told = json!({"title": title, "session_key": name});
                     out.answer(&reply, &told);
                 }
-                Err(failure) => refuse(&reply, &failure, out),
+                Err(failure) => out.refuse(&reply, &failure),
             },
             What::Titled(reply, title) => {
                 let done = json!({"pending": false, "title": title});
@@ -101,7 +101,7 @@ impl Gateway {
                     (How::Method, _) => json!({"status": status, "text": text}),
                     (How::Command, Ok(_)) => json!({"type": "exec", "output": "told to the agent"}),
                     (How::Command, Err(failure)) => {
-                        return refuse(&reply, &failure, out);
+                        return out.refuse(&reply, &failure);
                     }
                 };
                 out.answer(&reply, &told);
@@ -143,7 +143,7 @@ impl Gateway {
     ) {
         match rows(result) {
             Ok(rows) => self.looked(call, wanted, by_title, rows, out),
-            Err(failure) => refuse(&call.id, &failure, out),
+            Err(failure) => out.refuse(&call.id, &failure),
         }
     }
 
@@ -186,7 +186,7 @@ fn rows(result: Result<Line, Failure>) -> Result<Vec<agentd_protocol::rows::Sess
 fn say(reply: &agentd_protocol::Id, result: Result<Value, Failure>, out: &mut Outbox) {
     match result {
         Ok(result) => out.answer(reply, &result),
-        Err(failure) => refuse(reply, &failure, out),
+        Err(failure) => out.refuse(reply, &failure),
     }
 }
 

@@ -256,7 +256,7 @@ impl Gateway {
         match self.begin(call, out) {
             Ok(None) => {}
             Ok(Some(result)) => out.answer(&id, &result),
-            Err(failure) => refuse(&id, &failure, out),
+            Err(failure) => out.refuse(&id, &failure),
         }
     }
 }
@@ -271,11 +271,6 @@ fn event(kind: &str, session: Option<&str>, payload: Option<&Value>, out: &mut O
         params["payload"] = payload.clone();
     }
     out.say(&json_rpc::notification("event", &params));
-}
-
-/// Answers a request by an error.
-fn refuse(id: &Id, failure: &Failure, out: &mut Outbox) {
-    out.refuse(id, failure);
 }
 
 fn no_session(session: &str) -> Failure {

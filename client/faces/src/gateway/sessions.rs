@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 
 use super::row::{self, Lists, usage};
 use super::turns::invalid;
-use super::{
-    Begun, Call, Gateway, MISSING, NOT_STORED, Session, What, event, no_session, refuse, wire,
-};
+use super::{Begun, Call, Gateway, MISSING, NOT_STORED, Session, What, event, no_session, wire};
 use crate::face::Outbox;
 use crate::json_rpc::Failure;
 
@@ -63,7 +61,7 @@ impl Gateway {
                 )
             }
             Ok(_) => return,
-            Err(failure) => return refuse(&reply, &failure, out),
+            Err(failure) => return out.refuse(&reply, &failure),
         };
         let session = Session {
             agent,
@@ -98,7 +96,7 @@ impl Gateway {
             }
             Err(failure) => {
                 self.forget(&name, out);
-                refuse(&reply, &failure, out);
+                out.refuse(&reply, &failure);
             }
         }
     }
@@ -216,7 +214,7 @@ impl Gateway {
         match begun {
             Ok(Some(result)) => out.answer(&reply, &result),
             Ok(None) => {}
-            Err(failure) => refuse(&reply, &failure, out),
+            Err(failure) => out.refuse(&reply, &failure),
         }
     }
 
@@ -287,7 +285,7 @@ impl Gateway {
                 ..
             }) => (session, agent, cwd),
             Ok(_) => return,
-            Err(failure) => return refuse(reply, &failure, out),
+            Err(failure) => return out.refuse(reply, &failure),
         };
         let before = self.sessions.get(&parent);
         let of = |field: fn(&Session) -> Option<String>| before.and_then(field);
@@ -355,7 +353,7 @@ impl Gateway {
                 out.answer(reply, &done);
             }
             Ok(_) => {}
-            Err(failure) => refuse(reply, &failure, out),
+            Err(failure) => out.refuse(reply, &failure),
         }
     }
 

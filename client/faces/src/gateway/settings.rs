@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::commands::How;
 use super::methods::scalar;
 use super::turns::invalid;
-use super::{BAD_VALUE, Begun, Call, Gateway, NO_SESSION, What, refuse, wire};
+use super::{BAD_VALUE, Begun, Call, Gateway, NO_SESSION, What, wire};
 use crate::face::Outbox;
 use crate::json_rpc::{Failure, params};
 
@@ -245,7 +245,7 @@ impl Gateway {
     ) {
         let line = match result {
             Ok(line) => line,
-            Err(failure) => return refuse(reply, &failure, out),
+            Err(failure) => return out.refuse(reply, &failure),
         };
         self.has_set(&choice.session, line);
         let known = self.sessions.get(&choice.session);
@@ -331,7 +331,7 @@ impl Gateway {
                 agent
             }
             Ok(_) => return,
-            Err(failure) => return refuse(&reply, &failure, out),
+            Err(failure) => return out.refuse(&reply, &failure),
         };
         let known = session.and_then(|name| self.sessions.get(&name));
         let default = rows.iter().find(|row| row.default);

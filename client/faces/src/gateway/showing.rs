@@ -12,7 +12,7 @@ use serde_json::json;
 use super::question::Question;
 use super::row::{is_working, seconds, status};
 use super::turn::Turn;
-use super::{Begun, Gateway, Opening, Session, What, event, past, refuse};
+use super::{Begun, Gateway, Opening, Session, What, event, past};
 use crate::face::Outbox;
 use crate::json_rpc::Failure;
 
@@ -56,7 +56,7 @@ impl Gateway {
                 }
             }
             Ok(_) => return,
-            Err(failure) => return refuse(&opening.reply, &failure, out),
+            Err(failure) => return out.refuse(&opening.reply, &failure),
         }
         let ended = |turn: &TurnRow| past::is_open(turn) && opening.ended.contains(&turn.job);
         if opening.turns.iter().any(ended) {
@@ -193,7 +193,7 @@ impl Gateway {
                 out.answer(&reply, &json!({"count": count, "messages": messages}));
             }
             Ok(_) => {}
-            Err(failure) => refuse(&reply, &failure, out),
+            Err(failure) => out.refuse(&reply, &failure),
         }
     }
 }

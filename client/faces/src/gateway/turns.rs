@@ -14,9 +14,7 @@ use serde_json::{Value, json};
 
 use super::beside::tell_background;
 use super::turn::{End, Event, Happened, Turn};
-use super::{
-    BAD_VALUE, BUSY, Begun, Gateway, MISSING, REFUSED, What, event, failure, refuse, row, wire,
-};
+use super::{BAD_VALUE, BUSY, Begun, Gateway, MISSING, REFUSED, What, event, failure, row, wire};
 use crate::face::{Outbox, Ticket, job_of};
 use crate::json_rpc::{self, Failure, INVALID_PARAMS};
 
@@ -117,7 +115,7 @@ impl Gateway {
     fn refuse_prompt(&mut self, ticket: Ticket, failure: &Failure, out: &mut Outbox) {
         match self.asked.remove(&ticket).map(|asked| asked.what) {
             Some(What::Prompt(reply, ..) | What::Background(reply, _)) => {
-                refuse(&reply, failure, out);
+                out.refuse(&reply, failure);
             }
             Some(What::Turn(job)) => self.lose_turn(job, &failure.message, out),
             _ => {}
@@ -414,7 +412,7 @@ impl Gateway {
                 out.answer(reply, &done);
             }
             Err(failure) => {
-                refuse(reply, &failure, out);
+                out.refuse(reply, &failure);
                 let open: Vec<_> = self
                     .questions
                     .iter()
