@@ -393,13 +393,8 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
         if sends.is_empty() {
             return Err("there is no turn to dispatch".to_owned());
         }
-        let mut sends: Vec<Send> = match args.agents.as_slice() {
-            [] => sends,
-            agents => sends
-                .into_iter()
-                .flat_map(|send| to_each(send, agents))
-                .collect(),
-        };
+        let sends = sends.into_iter();
+        let mut sends: Vec<Send> = sends.flat_map(|send| to_each(send, &args.agents)).collect();
         for (number, send) in sends.iter_mut().enumerate() {
             let key = || format!("{prefix}-{}", number + 1);
             // By their place: the same command with the same prefix asks for the same jobs.
@@ -409,9 +404,9 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
     }))
 }
 
-/// The same turn to every agent; a line that names its own goes to that one.
+/// The same turn to every agent, if any are named; a line that names its own goes to that one.
 fn to_each(send: Send, agents: &[String]) -> Vec<Send> {
-    if send.agent.is_some() {
+    if agents.is_empty() || send.agent.is_some() {
         return vec![send];
     }
     let to = |agent: &String| Send {

@@ -44,9 +44,9 @@ pub fn gateway(bytes: &[u8]) {
     );
 }
 
-/// Each line of a client of pi's RPC is answered once, by its own `id`; an answer to a dialog by nothing.
-pub fn serve_pi(bytes: &[u8]) {
-    let mut face = Pi::new(pi::Settings {
+/// Of a client that asks for nothing of its own.
+pub(crate) fn pi_settings(begins: pi::Begins) -> pi::Settings {
+    pi::Settings {
         agent: None,
         provider: None,
         model: None,
@@ -55,11 +55,17 @@ pub fn serve_pi(bytes: &[u8]) {
         system: None,
         name: None,
         here: Some("/project".to_owned()),
-        begins: pi::Begins::Named("s".to_owned()),
+        begins,
         sessions: "/state/pi-sessions".to_owned(),
         nonce: "nonce".to_owned(),
         clock: || UNIX_EPOCH,
-    });
+    }
+}
+
+/// Each line of a client of pi's RPC is answered once, by its own `id`; an answer to a dialog by nothing.
+pub fn serve_pi(bytes: &[u8]) {
+    let begins = pi::Begins::Named("s".to_owned());
+    let mut face = Pi::new(pi_settings(begins));
     for line in bytes.split(|byte| *byte == b'\n') {
         let mut said = heard(&mut face, line);
         let asked: Option<Map<String, Value>> = serde_json::from_slice(line).ok();

@@ -226,23 +226,13 @@ pub(super) async fn streamed<T: Teller>(
                 return;
             }
         };
-        let settled = {
-            tokio::select! {
-                settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => Some(settled),
-                () = begins.closed(), if ends_with_its_reader => None,
-            }
+        let settled = tokio::select! {
+            settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => settled,
+            () = begins.closed(), if ends_with_its_reader => Ok(()),
         };
-        match settled {
-            Some(Ok(())) => {}
-            Some(Err(refusal)) => {
-                let _left = begins.send(Err(refusal));
-                return;
-            }
-            None => {
-                drop(lines);
-                let _ended = jobs::cancel(&app, taken.job).await;
-                return;
-            }
+        if let Err(refusal) = settled {
+            let _left = begins.send(Err(refusal));
+            return;
         }
         if begins.send(Ok(taken.clone())).is_ok() {
             reader.tell(&taken, lines, teller(&taken)).await;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::{Begins, Pi, Settings};
 use crate::face::{Ask, Face as _, Outbox};
+use crate::fuzzing::pi_settings;
 use crate::scripted;
 
 /// The face, with what it said and asked that nobody looked at yet.
@@ -27,17 +28,10 @@ impl Scene {
     pub(super) fn new(begins: Begins) -> Self {
         let settings = Settings {
             agent: Some("a".to_owned()),
-            provider: None,
-            model: None,
-            thinking: None,
-            toolsets: None,
-            system: None,
-            name: None,
             here: Some("/w".to_owned()),
-            begins,
-            sessions: "/state/pi-sessions".to_owned(),
             nonce: "n".to_owned(),
             clock: || UNIX_EPOCH + Duration::from_millis(7),
+            ..pi_settings(begins)
         };
         Self {
             face: Pi::new(settings),
