@@ -136,7 +136,10 @@ fn shown(
         let begun = Instant::now();
         screen.say("\r");
         screen.until(&format!("w{last}"));
-        ms(begun.elapsed())
+        let took = ms(begun.elapsed());
+        // What is typed before that isn't a prompt of its own.
+        screen.until("ready");
+        took
     });
     let _gone = child.kill();
     child.wait().unwrap();
