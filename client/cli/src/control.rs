@@ -36,22 +36,29 @@ pub(super) async fn restart(args: RestartWorkersArgs, socket: Option<&Path>) -> 
     let asked = loop {
         tokio::select! {
             asked = &mut asking => break asked,
-            () = tokio::time::sleep(QUIET_FOR) => {}
-        }
-        if !fields.now {
-            tokio::select! {
-                asked = &mut asking => break asked,
-                () = tell_what_keeps_it(socket, &fields, &mut told) => {}
-            }
+            () = tell_late(socket, &fields, "with `--now` it waits for no turn", &mut told),
+                if !fields.now => {}
         }
     };
     ask::done(asked, "restarted")
+}
+
+/// Waits as long as nobody wonders, and then says what keeps a restart up, and what ends that.
+pub(super) async fn tell_late(
+    socket: Option<&Path>,
+    restart: &RestartWorker,
+    now: &str,
+    told: &mut BTreeSet<String>,
+) {
+    tokio::time::sleep(QUIET_FOR).await;
+    tell_what_keeps_it(socket, restart, now, told).await;
 }
 
 /// Which turns a restart waits for, and how to shorten that: each of them once.
 async fn tell_what_keeps_it(
     socket: Option<&Path>,
     restart: &RestartWorker,
+    now: &str,
     told: &mut BTreeSet<String>,
 ) {
     let running = Jobs {
@@ -87,11 +94,11 @@ async fn tell_what_keeps_it(
         };
         let is_first = told.is_empty();
         if told.insert(name) {
-            let now = match is_first {
-                true => "; with `--now` it waits for no turn",
-                false => "",
+            let shorter = match is_first {
+                true => format!("; {now}"),
+                false => String::new(),
             };
-            output::note(&format!("the restart waits for {why}{now}"));
+            output::note(&format!("the restart waits for {why}{shorter}"));
         }
     }
     client.close().await;

@@ -3,6 +3,7 @@
 //! Owns that there is one afterwards, or none: the service where one is installed, else a process of
 //! its own. Must not know how a service manager is told (`service`), nor what a daemon does.
 
+pub(super) mod drain;
 mod leaving;
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -19,6 +20,7 @@ use agentd_protocol::{Line, RequestKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use self::drain::{Left, drain, undrain};
 use self::leaving::{Absent, Leaving, STOP_DEADLINE, patience, without_socket};
 use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
@@ -509,7 +511,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         });
         return service::service(ServiceArgs { command }, None).await;
     }
-    let client = match up(socket).await {
+    let mut client = match up(socket).await {
         Ok(Up::Fresh(client)) => return fresh(client, &endpoint).await,
         Ok(Up::Already(client)) => client,
         Err(failed) => return Ok(failed.tell()),
@@ -518,7 +520,12 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         return Ok(unusable.tell());
     }
     let leaving = Leaving::of(&client, endpoint.clone());
-    if let Err(exit) = asked_to_leave(client, deadline, &leaving).await {
+    // A daemon that leaves serves nobody who comes: a question would stay open until the deadline.
+    if deadline > 0.0 && drain(&mut client, socket, deadline).await == Left::Interrupted {
+        undrain(socket).await;
+        return Ok(Exit::Interrupted);
+    }
+    if let Err(exit) = asked_to_leave(client, &leaving).await {
         return Ok(exit);
     }
     // Should it be there still, its successor says so.
@@ -533,9 +540,9 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
     }
 }
 
-async fn asked_to_leave(mut client: Client, deadline: f64, leaving: &Leaving) -> Result<(), Exit> {
+async fn asked_to_leave(mut client: Client, leaving: &Leaving) -> Result<(), Exit> {
     let stop = DaemonStop {
-        deadline: Some(deadline),
+        deadline: Some(0.0),
         restart: true,
     };
     match client.answer(RequestKind::DaemonStop, &stop).await {
@@ -544,7 +551,7 @@ async fn asked_to_leave(mut client: Client, deadline: f64, leaving: &Leaving) ->
         Err(error) if leaving.explains(&error) => return Ok(()),
         Err(error) => return Err(ask::tell(&error)),
     }
-    if leaves(client, deadline).await {
+    if leaves(client, 0.0).await {
         return Ok(());
     }
     Err(stays())

@@ -20,10 +20,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use self::installation::Installation;
-use self::restart::{Left, Quiet};
+use self::restart::Quiet;
 use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
 use super::config_check::Unusable;
+use super::daemon::drain::{self, Left};
 use super::exit::{self, Exit};
 use super::{ask, cut_off, output};
 use agentd_client::client::ClientError;
@@ -375,7 +376,7 @@ async fn install(args: ServiceChangeArgs, socket: Option<&Path>) -> Done<Exit> {
     let done = step::perform(&steps, Mode::Do);
     drop(quiet);
     if done.is_err() && moves {
-        restart::undrain(&state.socket(&of)).await;
+        drain::undrain(Some(&state.socket(&of))).await;
     }
     done?;
     if restarts && restart::gently(&of, restart::DEADLINE).await? == Left::Interrupted {

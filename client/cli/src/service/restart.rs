@@ -7,21 +7,20 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_protocol::request::{DaemonStop, Drain};
-use agentd_protocol::{Code, RequestKind};
+use agentd_protocol::RequestKind;
+use agentd_protocol::request::DaemonStop;
 
 use super::super::args::ServiceRestartArgs;
+use super::super::daemon::drain::{self, Left};
 use super::super::exit::Exit;
 use super::super::{ask, config_check, output};
 use super::installation::Installation;
 use super::step::{self, Mode};
 use super::{Done, Manager, ServiceState, Trouble, installed, verify};
-use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fact;
 use agentd_client::places::Environment;
-use agentd_client::wire::Nothing;
 
 /// What running turns get when nothing is said.
 pub(super) const DEADLINE: f64 = 60.0;
@@ -58,14 +57,6 @@ pub(super) fn show_drain(state: &ServiceState, deadline: f64) -> Done<()> {
         ))?;
     }
     Ok(())
-}
-
-/// Did the daemon leave?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Left {
-    Yes,
-    /// Somebody pressed Ctrl-C: it goes on as before.
-    Interrupted,
 }
 
 /// Replaces the daemon by another one of what is installed now.
@@ -143,8 +134,8 @@ async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
             if let Some(unusable) = config_check::of_daemon(&mut client).await {
                 return Err(Trouble::Configuration(unusable));
             }
-            if drain(&mut client, deadline).await == Left::Interrupted {
-                undrain(socket).await;
+            if drain::drain(&mut client, Some(socket), deadline).await == Left::Interrupted {
+                drain::undrain(Some(socket)).await;
                 return Ok(Quiet::Interrupted);
             }
             Ok(Quiet::Asked(Box::new(client)))
@@ -156,45 +147,6 @@ async fn quiet(pid: u32, socket: &Path, deadline: f64) -> Done<Quiet> {
             Ok(Quiet::Silent)
         }
     }
-}
-
-async fn drain(client: &mut Client, deadline: f64) -> Left {
-    let fields = Drain {
-        deadline: Some(deadline),
-        // Should this process be ended, it goes on as before.
-        while_connected: true,
-    };
-    let asked = client.answer(RequestKind::Drain, &fields);
-    let asked = tokio::select! {
-        asked = asked => asked,
-        _pressed = tokio::signal::ctrl_c() => return Left::Interrupted,
-    };
-    match asked {
-        Ok(_) => {}
-        Err(RequestError::Refused(error)) if error.code == Code::Timeout => {
-            output::note(&format!(
-                "after {deadline} s turns are interrupted: {}",
-                error.error
-            ));
-        }
-        Err(error) => output::note(&format!("running turns are not waited for: {error}")),
-    }
-    Left::Yes
-}
-
-pub(super) async fn undrain(socket: &Path) {
-    let undone = match ask::connect(Some(socket)).await {
-        Ok(mut client) => client
-            .answer(RequestKind::Undrain, &Nothing {})
-            .await
-            .is_ok(),
-        Err(_) => false,
-    };
-    output::note(if undone {
-        "interrupted: the daemon goes on as before"
-    } else {
-        "interrupted: the daemon starts no turns until `agentctl undrain`"
-    });
 }
 
 /// Tells it to leave, and waits until it has. Did it?

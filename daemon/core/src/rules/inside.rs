@@ -7,6 +7,7 @@ use agentd_protocol::envelope::Rejected;
 use agentd_protocol::{Code, JobId};
 
 use crate::event::Descent;
+use crate::ids::SessionId;
 use crate::limits::DELEGATION_DEPTH;
 use crate::pool::slot::Slot;
 use crate::state::State;
@@ -57,6 +58,34 @@ impl State {
             });
         }
         Ok(parent)
+    }
+
+    /// Refuses a send whose answer is waited for behind the very turn that waits for it: an agent asks
+    /// into the session it answers in, itself or through others.
+    pub(crate) fn ends_without(
+        &self,
+        parent: Option<JobId>,
+        session: Option<SessionId>,
+    ) -> Result<(), Rejected> {
+        let above = |job: &JobId| self.jobs.by_number(*job)?.terms.parent;
+        let waits = session.and_then(|session| {
+            let waits = |job: &JobId| Some(*job) == parent || self.waits_for_children(*job);
+            let holds = |job: &JobId| {
+                let job = self.jobs.by_number(*job);
+                job.is_some_and(|job| job.session == session)
+            };
+            std::iter::successors(parent, above)
+                .take_while(waits)
+                .find(holds)
+        });
+        let Some(job) = waits else {
+            return Ok(());
+        };
+        let error = format!(
+            "the session is busy with {job}, which this request comes from: both would wait for each other"
+        );
+        Err(Rejected::new(Code::Forbidden, error)
+            .hint("`dispatch` it, and it runs behind that turn; or ask in another session"))
     }
 
     pub(crate) fn is_worker(&self, descent: &Descent) -> bool {

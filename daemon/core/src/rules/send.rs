@@ -292,7 +292,10 @@ impl State {
             .and_then(|name| self.sessions.named(name));
         let placed = self
             .parent_of(send.parent, &facts.descent)
-            .and_then(|parent| Ok((self.session_for(&send, known, facts)?, parent)));
+            .and_then(|parent| {
+                self.ends_without(parent, known)?;
+                Ok((self.session_for(&send, known, facts)?, parent))
+            });
         match placed {
             Ok((session, parent)) => {
                 let contents = facts.contents.first().cloned().unwrap_or_default();

@@ -284,6 +284,42 @@ fn delegation_has_a_depth_and_checked_parent() {
 }
 
 #[test]
+fn delegation_into_its_own_session_is_refused() {
+    let (mut world, _, process) = running();
+    let session = world.jobs[&agentd_protocol::JobId(1)].session.clone();
+    let send = |session: &str| format!(r#"{{"type":"send","text":"x","session":"{session}"}}"#);
+    let child = world.connect();
+    world.request_from(child, 1, &send(&session), World::inside(process));
+    assert_eq!(world.answer(child, 1)["code"], "forbidden");
+    // Behind the turn it may run.
+    let dispatch = format!(r#"{{"type":"dispatch","text":"x","session":"{session}"}}"#);
+    world.request_from(child, 2, &dispatch, World::inside(process));
+    assert_eq!(world.answer(child, 2)["ok"], true);
+    // Through another agent it is the same, as long as it is waited for.
+    world.request_from(child, 3, &send("other"), World::inside(process));
+    let other = *world.processes.keys().next_back().unwrap();
+    world.get_ready(other);
+    let grandchild = world.connect();
+    world.request_from(grandchild, 1, &send(&session), World::inside(other));
+    assert_eq!(world.answer(grandchild, 1)["code"], "forbidden");
+}
+
+#[test]
+fn delegation_of_what_nobody_awaits_may_report() {
+    let (mut world, _, process) = running();
+    let session = world.jobs[&agentd_protocol::JobId(1)].session.clone();
+    let conn = world.connect();
+    let dispatch = r#"{"type":"dispatch","text":"x","session":"other"}"#;
+    world.request_from(conn, 1, dispatch, World::inside(process));
+    let other = *world.processes.keys().next_back().unwrap();
+    world.get_ready(other);
+    let child = world.connect();
+    let report = format!(r#"{{"type":"send","text":"done","session":"{session}"}}"#);
+    world.request_from(child, 1, &report, World::inside(other));
+    assert_eq!(world.answer(child, 1)["type"], "accepted");
+}
+
+#[test]
 fn a_one_shot_can_not_dispatch() {
     let mut alone = settings();
     alone.served = agentd_core::Served::OneShot { reason: None };
