@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use agentd_base::env_file::is_variable;
 use agentd_terminal::output;
 use clap::{Args, Subcommand};
-use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -304,16 +303,9 @@ fn safe_address(own: &ProviderConfig, insecure: bool) -> Result<(), Failed> {
     let Some(url) = &own.base_url else {
         return Ok(());
     };
-    let parsed = Url::parse(url).map_err(|why| {
-        Failed::new(Exit::Usage, format!("`{url}` is no address: {why}"))
-            .hint("write it as https://host/v1")
-    })?;
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        let error = "the address has a name or a password in it, which config.toml must not hold";
-        return Err(Failed::new(Exit::Usage, error).hint("leave it out; a key is asked for"));
-    }
-    let plain = parsed.scheme() == "http" && !table::is_loopback(url);
-    if plain && !insecure {
+    table::address(url).map_err(|why| Failed::new(Exit::Usage, why))?;
+    let is_plain = !url.trim_start().to_ascii_lowercase().starts_with("https:");
+    if is_plain && !table::is_loopback(url) && !insecure {
         let error = format!("`{url}` is not encrypted: everybody on the way could read the key");
         let hint = "use https://, or say --insecure if nobody else is on that network";
         return Err(Failed::new(Exit::Usage, error).hint(hint));

@@ -389,6 +389,15 @@ pub(crate) fn address(url: &str) -> Result<String, String> {
             "`{url}` is not a base URL{why}; it begins with http:// or https://"
         ));
     }
+    // Addresses are shown, to clients of others too; and paths are put behind this one.
+    let has_more = |url: &reqwest::Url| {
+        let secret = !url.username().is_empty() || url.password().is_some();
+        secret || url.query().is_some() || url.fragment().is_some()
+    };
+    if parsed.as_ref().is_ok_and(has_more) {
+        let what = "a base URL holds no name, no password and nothing behind `?` or `#`; a key belongs into the variable that `key_env` names";
+        return Err(what.to_owned());
+    }
     Ok(url.trim().trim_end_matches('/').to_owned())
 }
 

@@ -180,6 +180,17 @@ fn configuration_mistake_names_line_and_what_was_meant() {
 
 #[test]
 fn configuration_never_repeats_a_key_of_a_provider() {
+    for url in [
+        "https://joe:hunter2@h/v1",
+        "https://h/v1?key=hunter2",
+        "https://h#hunter2",
+    ] {
+        let said = refused(&format!("[providers.x]\nbase_url = '{url}'"));
+        assert!(
+            said.contains("`key_env`") && !said.contains("hunter2"),
+            "{said}"
+        );
+    }
     for key in ["sk-abcdef", "sk_abcdef", "AIzaabcdef", "a b"] {
         let said = refused(&format!("[providers.gemini]\nkey_env = '{key}'"));
         assert!(
