@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::cli_jobs::{piped, scripted};
 use crate::screen::{Peer, at_terminal, ended};
-use crate::support::{DEADLINE, Daemon, Place};
+use crate::start::Started;
+use crate::support::{DEADLINE, Daemon, Place, wait_for};
 
 #[test]
 fn questions_are_asked_on_the_sends_terminal() {
@@ -173,6 +174,42 @@ fn agents_restart_says_what_it_waits_for() {
     std::fs::write(gate, "").unwrap();
     assert_eq!(ended(&mut child), (Some(0), "restarted\n".to_owned()));
     assert_eq!(terminal.rest().matches("note: ").count(), 2);
+}
+
+#[test]
+fn restart_waits_for_questions_anybody_may_answer() {
+    let started = Started::place();
+    assert_eq!(started.agentctl(&["start"]).code, Some(0));
+    let first = started.pid();
+    let turn = [
+        "--on-question",
+        "wait",
+        "--agent",
+        "chaos",
+        "chaos:ask approval",
+    ];
+    let sent = started.agentctl(&[&["dispatch"], &turn[..]].concat());
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    wait_for("it asks", || {
+        let open = started.agentctl(&["questions"]).stdout;
+        open.contains("j1-q1").then_some(())
+    });
+    let (mut terminal, mut child) = at_terminal(&started.0, &["restart"]);
+    terminal.until("note: the restart waits for j1, which asks: ");
+    terminal
+        .until("`agentctl answer j1-q1` answers it; `agentctl restart --now` waits for no turn");
+    // What is sent meanwhile is the next daemon's.
+    let later = started.agentctl(&["dispatch", "--agent", "chaos", "chaos:say later"]);
+    assert_eq!(later.code, Some(0), "{later:?}");
+    let answered = started.agentctl(&["answer", "j1-q1", "--approve"]);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    assert_eq!(ended(&mut child).0, Some(0));
+    assert_ne!(started.pid(), first);
+    for (job, text) in [("j1", "ok"), ("j2", "later")] {
+        let done = started.agentctl(&["collect", "--json", job]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.stdout.contains(text), "{done:?}");
+    }
 }
 
 #[test]
