@@ -402,13 +402,16 @@ fn broken(why: impl std::fmt::Display) -> CliFailure {
     with(CONFIGURATION)(anyhow::anyhow!(mended(why)))
 }
 
-fn tell_unread(why: &anyhow::Error) {
+fn tell(note: &str) {
     // Nobody has to read it.
-    let _closed = writeln!(
-        std::io::stderr(),
-        "note: what is stored is read without the configuration: {}",
+    let _closed = writeln!(std::io::stderr(), "note: {note}");
+}
+
+fn tell_unread(why: &anyhow::Error) {
+    tell(&format!(
+        "what is stored is read without the configuration: {}",
         mended(why)
-    );
+    ));
 }
 
 fn tell_warnings(config: &Config) {

@@ -28,6 +28,7 @@ mod cli_output;
 mod cli_past;
 mod cli_questions;
 mod cli_terminal;
+mod cli_told;
 mod cli_turns;
 mod cli_usage;
 mod cli_words;

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::tell;
 use crate::config::{Change, Config, ConfigError, EditError, HostEnv, NewAgent, save};
 use crate::platform::paths::Paths;
 use crate::server::plain_send::PlainSend;
@@ -144,11 +145,6 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
     // It is done, whoever reads it.
     let _closed = writeln!(std::io::stdout(), "{said}");
     Ok(())
-}
-
-fn tell(note: &str) {
-    // Nobody has to read it.
-    let _closed = writeln!(std::io::stderr(), "note: {note}");
 }
 
 /// With the configuration as it is written.

@@ -17,7 +17,9 @@ use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure, in_force, with};
+use super::{
+    CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure, in_force, tell, with,
+};
 use crate::config::{self, Config, ConfigError, Edit, HostEnv, Warning, check_ours, edit};
 use crate::platform::paths::Paths;
 
@@ -77,6 +79,7 @@ pub(super) struct SetArgs {
 /// Does it, and says so.
 pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailure> {
     let file = paths.config.display();
+    let mut changed = None;
     let (done, said) = match command {
         ConfigCommand::Show { json } => {
             return answer(&shown(&in_force(paths)?, json));
@@ -95,10 +98,12 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
         }
         ConfigCommand::Set(SetArgs { key, value }) => {
             let said = format!("set `{key}` in {file}");
+            changed = Some(key.clone());
             (Edit::Set { key, value }, said)
         }
         ConfigCommand::Unset { key } => {
             let said = format!("`{key}` is the default again in {file}");
+            changed = Some(key.clone());
             (Edit::Unset { key }, said)
         }
         ConfigCommand::Replace { before, file: new } => {
@@ -114,7 +119,25 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
     let look = HostEnv::here();
     let judge = |text: &str| judged(text, &paths.config, &look);
     edit(&paths.config, &look, &done, &judge).map_err(edit_failure)?;
-    say(&said)
+    say(&said)?;
+    if let Some(note) = changed.and_then(|key| outdone(&key, paths, &look)) {
+        tell(&note);
+    }
+    Ok(())
+}
+
+/// Which variable goes before what is in the file.
+fn outdone(key: &str, paths: &Paths, look: &HostEnv) -> Option<String> {
+    let text = settings::read(&paths.config).ok()?;
+    let config = Config::parse(&text, &paths.config, look).ok()?;
+    let source = config.given.get(key)?;
+    let in_file = source.starts_with(&*paths.config.to_string_lossy());
+    (!in_file).then(|| {
+        format!(
+            "`{source}` is set here and goes before the file: a daemon that is started with it takes \
+             `{key}` from there"
+        )
+    })
 }
 
 /// What the built-in agent's program says of a text that it can't read.

@@ -62,14 +62,15 @@ pub(super) fn edited(
     judge: Judge<'_>,
 ) -> Result<String, EditError> {
     // What was wrong before is no fault of a change of something else.
-    let of_timmy = Config::parse(text, file, look).map(|before| before.of_timmy);
+    let before = Config::parse(text, file, look);
+    let of_timmy = before.as_ref().map(|before| &before.of_timmy);
     let fits = |fresh: String| {
         let config = Config::parse(&fresh, file, look)?;
         check_default(&config, file, look).map_err(|no| {
             let hint = "`agentctl agents` lists them".to_owned();
             refused(no.to_string(), hint)
         })?;
-        if of_timmy.as_ref().ok() != Some(&config.of_timmy) {
+        if of_timmy.ok() != Some(&config.of_timmy) {
             judge(&fresh)?;
         }
         Ok(fresh)
@@ -105,7 +106,9 @@ pub(super) fn edited(
             let mut first: Option<EditError> = None;
             loop {
                 let Some(reading) = readings.next() else {
-                    return Err(first.unwrap_or_else(|| refused("there is no value", "give one")));
+                    let first = first.unwrap_or_else(|| refused("there is no value", "give one"));
+                    let was = before.map(drop).and_then(|()| judge(text)).err();
+                    return Err(of_file(first, was));
                 };
                 let fresh = with(document(text, file)?, &path, key, bare(reading))?;
                 match fits(fresh) {
@@ -136,6 +139,16 @@ fn of_command(error: EditError) -> EditError {
             refused(what, hint.unwrap_or_else(usual))
         }
         error => error,
+    }
+}
+
+/// The fault of a command, unless it was there before: then it is the file's, where it can be found.
+fn of_file(error: EditError, was: Option<ConfigError>) -> EditError {
+    match (&error, was) {
+        (EditError::Refused { what: now, .. }, Some(was)) if matches!(&was, ConfigError::Wrong { what, .. } if what == now) => {
+            EditError::Broken(was)
+        }
+        _ => error,
     }
 }
 
