@@ -504,3 +504,20 @@ fn doctor_shows_what_the_sandbox_holds() {
     let expected = ["signal nobody", "see the arguments of all processes"];
     assert!(expected.iter().all(|word| found.contains(word)), "{found}");
 }
+
+#[test]
+fn doctor_says_when_the_next_backup_comes() {
+    let daemon = Daemon::start();
+    assert!(doctor(&daemon.place, &[]).of("backups").is_empty());
+    let planned = daemon.agentctl(&["backup", "--every", "1d", "--keep", "3"]);
+    assert_eq!(planned.code, Some(0), "{planned:?}");
+    let told = doctor(&daemon.place, &[]);
+    let found = told.only("backups");
+    assert_eq!(found["verdict"], "ok", "{found}");
+    let found = found["found"].as_str().unwrap();
+    assert!(
+        found.starts_with("each 1 d, 3 are kept: the last "),
+        "{found}"
+    );
+    assert!(found.contains(", the next is due in "), "{found}");
+}

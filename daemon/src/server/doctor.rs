@@ -518,15 +518,15 @@ fn losses(patient: &Patient) -> Vec<Finding> {
     }
 }
 
-/// Whoever has no plan, or one that goes well, hears nothing of it.
+/// Whoever has no plan hears nothing of it.
 fn backups(patient: &Patient) -> Vec<Finding> {
-    let lacks = store::backups_lack(&patient.paths.state).into_iter();
-    lacks
-        .map(|lacks| {
-            let remedy = "mend that, or move the file away; the next backup goes by it";
-            Finding::warning("backups", lacks, remedy)
-        })
-        .collect()
+    let (state, remedy) = (
+        &patient.paths.state,
+        "mend that, or move the file away; the next backup goes by it",
+    );
+    let lacks = store::backups_lack(state).map(|lacks| Finding::warning("backups", lacks, remedy));
+    let planned = || Some(Finding::ok("backups", store::backups_planned(state)?));
+    lacks.or_else(planned).into_iter().collect()
 }
 
 fn integrity(patient: &Patient) -> Vec<Finding> {

@@ -13,6 +13,7 @@ use agentd_base::duration::written;
 use agentd_base::replace::{PRIVATE, replace};
 use agentd_base::trusted::typed;
 use agentd_core::store::BackupPlan;
+use agentd_protocol::spoken::span;
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 
@@ -86,12 +87,40 @@ impl Planned {
     /// Is the last copy as old as that, or from a time that the clock has not come to?
     pub(super) fn is_due(&self, now: SystemTime) -> bool {
         let every = Duration::from_secs(self.every_s);
-        let last = copies(&self.dir).pop();
-        let made = last.and_then(|(_, last)| fs::metadata(last).ok()?.modified().ok());
-        made.is_none_or(|made| match now.duration_since(made) {
-            Ok(age) => age >= every,
-            Err(ahead) => ahead.duration() >= every,
-        })
+        self.last()
+            .is_none_or(|(_, made)| match now.duration_since(made) {
+                Ok(age) => age >= every,
+                Err(ahead) => ahead.duration() >= every,
+            })
+    }
+
+    /// The last copy, and when it was made.
+    fn last(&self) -> Option<(PathBuf, SystemTime)> {
+        let (_, last) = copies(&self.dir).pop()?;
+        let made = fs::metadata(&last).ok()?.modified().ok()?;
+        Some((last, made))
+    }
+
+    /// In words: when the last copy was made, and when the next one comes.
+    fn told(&self, now: SystemTime) -> String {
+        let every = Duration::from_secs(self.every_s);
+        let last = self.last();
+        let age = last
+            .as_ref()
+            .and_then(|(_, made)| now.duration_since(*made).ok());
+        let last = match (&last, age) {
+            (Some((last, _)), Some(age)) => {
+                format!("the last is `{}`, {} old", last.display(), span(age))
+            }
+            (Some((last, _)), None) => format!("the last is `{}`, of the future", last.display()),
+            (None, _) => format!("there is none in `{}` yet", self.dir.display()),
+        };
+        let next = match age.and_then(|age| every.checked_sub(age)) {
+            Some(left) if !self.is_due(now) => format!("due in {}", span(left)),
+            _ => "made within minutes while a daemon runs".to_owned(),
+        };
+        let (every, keep) = (span(every), self.keep);
+        format!("each {every}, {keep} are kept: {last}, the next is {next}")
     }
 
     /// Takes away the oldest, as far as there are more than are kept.
@@ -178,6 +207,15 @@ struct Name {
     /// Which one of that time.
     number: u32,
     is_whole: bool,
+}
+
+/// What is to be told of the copies that the store of a directory has made by themselves, if it has.
+#[must_use]
+pub fn backups_planned(dir: &Path) -> Option<String> {
+    let store = dir.join(FILE);
+    // Without a daemon none comes, and a look would leave files beside the store.
+    let planned = beside(&store, "-shm").exists().then(|| Planned::of(&store));
+    Some(planned??.told(SystemTime::now()))
 }
 
 /// The copies with a time for their name, the oldest first. Whatever else is there is somebody's own.

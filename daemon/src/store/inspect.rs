@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-pub use super::backup_plan::backups_lack;
+pub use super::backup_plan::{backups_lack, backups_planned};
 use super::loss::{COPIED, RESCUED};
 use super::migrations;
 use super::restore::REPLACED;

@@ -51,7 +51,7 @@ mod writer;
 
 pub use attachments::of_job as attachments_of_job;
 pub(crate) use disk::{copy, free_bytes};
-pub use inspect::{backups_lack, check_whole, inspect};
+pub use inspect::{backups_lack, backups_planned, check_whole, inspect};
 pub use loss::Loss;
 pub use losses::{accept_losses, losses};
 pub use restore::{Restored, restore};
