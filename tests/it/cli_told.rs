@@ -2,7 +2,8 @@
 //! variable that goes before a setting, an empty pipe, keys that were used before, a script that isn't
 //! what it was added as.
 
-use crate::support::Place;
+use crate::cli_jobs::piped;
+use crate::support::{Daemon, Place};
 
 #[test]
 fn config_set_names_what_stands_against_it() {
@@ -23,4 +24,22 @@ fn config_set_names_what_stands_against_it() {
     assert_eq!(outdone.code, Some(0), "{outdone:?}");
     assert!(outdone.stderr.contains("`AGENTD_ALIAS`"), "{outdone:?}");
     assert_eq!(set("client.start", "never").stderr, "");
+}
+
+#[test]
+fn send_says_that_its_pipe_is_empty() {
+    let daemon = Daemon::start();
+    let said = "standard input is empty";
+    let send = ["send", "-a", "chaos", "chaos:say hi"];
+    let sent = daemon.agentctl(&send);
+    assert_eq!((sent.code, sent.stdout.as_str()), (Some(0), "hi\n"));
+    assert!(sent.stderr.contains(said), "{sent:?}");
+    let quiet = [&send[..], &["-q"]].concat();
+    assert_eq!(daemon.agentctl(&quiet).stderr, "");
+    assert_eq!(piped(&daemon.place, &send, "x").stderr, "");
+    for words in [&["send"][..], &["send", "-"]] {
+        let refused = daemon.agentctl(words);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(said), "{refused:?}");
+    }
 }

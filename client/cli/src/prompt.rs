@@ -14,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 
+use super::first_use::Notes;
 use super::output;
 
 /// A pipe that says nothing for so long may have been passed on by mistake: it is told that it is
@@ -28,26 +29,52 @@ pub(super) struct Prompt {
     pub(super) attached: Option<Attachment>,
 }
 
+/// Why there is no prompt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoPrompt {
+    /// Nobody gave one.
+    NotGiven,
+    /// What was to have it has nothing.
+    EmptyInput,
+}
+
+impl NoPrompt {
+    /// In words.
+    pub(super) const fn error(self) -> &'static str {
+        match self {
+            Self::NotGiven => "there is no text to send",
+            Self::EmptyInput => "standard input is empty, and there is no other text to send",
+        }
+    }
+}
+
 /// The argument, and behind it what is piped in; standard input alone for `-`, or when there is no
-/// argument and it isn't a terminal. `None`: there is nothing to say.
+/// argument and it isn't a terminal.
 ///
 /// A pipe or a file is read to its end. What else a program may have been started with (a socket, as
 /// by ssh, `/dev/null`, a terminal) is left alone when there is an argument: nobody meant it.
-pub(super) fn prompt_of(argument: Option<&str>) -> io::Result<Option<Prompt>> {
+pub(super) fn prompt_of(
+    argument: Option<&str>,
+    notes: Notes,
+) -> io::Result<Result<Prompt, NoPrompt>> {
     let stdin = io::stdin();
     match argument {
         Some("-") => {}
-        Some(text) if text.trim().is_empty() => return Ok(None),
-        Some(text) if !is_piped(&stdin) => return Ok(Some(Prompt::of(text))),
+        Some(text) if text.trim().is_empty() => return Ok(Err(NoPrompt::NotGiven)),
+        Some(text) if !is_piped(&stdin) => return Ok(Ok(Prompt::of(text))),
         Some(text) => {
             tell_silence(&stdin);
-            return Ok(Some(joined(text, read(stdin.lock())?)));
+            let piped = read(stdin.lock())?;
+            if piped.is_empty() && notes == Notes::Told {
+                output::note("standard input is empty: nothing goes behind the prompt");
+            }
+            return Ok(Ok(joined(text, piped)));
         }
         // Nobody is asked for a text by a cursor that blinks.
-        None if stdin.is_terminal() => return Ok(None),
+        None if stdin.is_terminal() => return Ok(Err(NoPrompt::NotGiven)),
         None => {}
     }
-    Ok(alone(read(stdin.lock())?))
+    Ok(alone(read(stdin.lock())?).ok_or(NoPrompt::EmptyInput))
 }
 
 /// The same where nothing can go with it, and an argument is all.
@@ -172,7 +199,8 @@ mod tests {
 
     #[test]
     fn prompt_that_is_blank_is_none() {
-        assert_eq!(prompt_of(Some(" ")).unwrap(), None);
+        let blank = prompt_of(Some(" "), Notes::Told).unwrap();
+        assert_eq!(blank, Err(NoPrompt::NotGiven));
         assert_eq!(text_of(" ").unwrap(), None);
         assert_eq!(alone(b"\n".to_vec()), None);
     }

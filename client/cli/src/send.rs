@@ -30,12 +30,15 @@ use agentd_client::ssh::Target;
 use agentd_client::wire::Received;
 
 pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Exit> {
-    let Some(prompt) = prompt_of(args.text.as_deref())? else {
-        output::error(
-            "there is no text to send",
-            Some("give it as an argument, or pipe it in: `agentctl send \"hi\"`"),
-        );
-        return Ok(Exit::Usage);
+    let prompt = match prompt_of(args.text.as_deref(), Notes::of(args.shown.quiet))? {
+        Ok(prompt) => prompt,
+        Err(none) => {
+            output::error(
+                none.error(),
+                Some("give it as an argument, or pipe it in: `agentctl send \"hi\"`"),
+            );
+            return Ok(Exit::Usage);
+        }
     };
     if let Err(why) = compose::readable(&args.how.attach) {
         output::error(&why, None);
