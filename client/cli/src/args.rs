@@ -127,6 +127,9 @@ Examples:
 
 With the options that are stored with it; not its attachments, its callback and its start time. The
 new job has the label `retry-of=JOB`")]
+    #[command(
+        override_usage = "agentctl retry [OPTIONS] <JOB>...\n       agentctl retry [OPTIONS] --label <KEY[=VALUE]>"
+    )]
     Retry(RetryJobArgs),
     /// The same as `send`, with the options and the JSON of `openclaw agent`
     #[command(after_help = "\
@@ -256,6 +259,9 @@ Examples:
 
 Without a daemon the results that are stored are printed. Exit codes: 0 all is done, 1 a job failed,
 69 some are not done and no daemon runs, 124 some are not done yet")]
+    #[command(
+        override_usage = "agentctl collect [OPTIONS] <JOB>...\n       agentctl collect [OPTIONS] --label <KEY[=VALUE]>"
+    )]
     Collect(CollectArgs),
     /// List jobs, newest first; or show all about one
     #[command(after_help = "\

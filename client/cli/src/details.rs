@@ -42,6 +42,8 @@ struct JobFacts {
     last: Option<Value>,
     /// The newest job that sends it again.
     retried: Option<JobId>,
+    /// Of one that is held: the interrupted one before it.
+    held_by: Option<JobId>,
     session: Kept,
     /// Where nobody runs anything, and only what is stored was read.
     alone: Option<NoDaemon>,
@@ -116,7 +118,12 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
         Some(_) => pages.next(client).await?,
         None => None,
     };
+    let held_by = match row.state {
+        JobPhase::Held => interrupted_before(client, &row).await?,
+        _ => None,
+    };
     Ok(Some(JobFacts {
+        held_by,
         retried: again.and_then(|page| Some(page.value.first()?.job)),
         row,
         prompt,
@@ -125,6 +132,20 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
         alone: NoDaemon::of(client),
         there: typed::which_daemon(),
     }))
+}
+
+async fn interrupted_before(
+    client: &mut Client,
+    held: &JobRow,
+) -> Result<Option<JobId>, RequestError> {
+    let before = Jobs {
+        session: Some(held.session.clone()),
+        state: Some(JobPhase::Interrupted),
+        before: Some(held.job),
+        limit: Some(1),
+        ..Jobs::default()
+    };
+    Ok(client.jobs(before).await?.first().map(|row| row.job))
 }
 
 /// Facts under each other.
@@ -205,6 +226,9 @@ impl Facts<'_> {
             there,
             ..
         } = facts;
+        if let Some(job) = facts.held_by {
+            self.add("held by", &format!("{job}, which was interrupted"));
+        }
         let Some(alone) = alone.as_ref().filter(|_| row.finished_at.is_none()) else {
             for go_on in go_on(row, *session, &format!("agentctl{there}")) {
                 self.add("go on", &go_on);
@@ -417,6 +441,7 @@ mod tests {
             row: serde_json::from_str(row).unwrap(),
             prompt: Some("1\n  2\n\n4".to_owned()),
             last: Some(serde_json::from_str(last).unwrap()),
+            held_by: None,
             retried: Some("j9".parse().unwrap()),
             session: Kept::Open,
             alone: None,
@@ -505,6 +530,7 @@ go on     agentctl retry j4
                 prompt: None,
                 last: None,
                 retried: None,
+                held_by: None,
                 session: Kept::Open,
                 alone: Some(NoDaemon {
                     host: host.map(str::to_owned),
@@ -525,6 +551,7 @@ go on     agentctl retry j4
             alone: None,
             there: String::new(),
             retried: None,
+            held_by: None,
             row: serde_json::from_str(row).unwrap(),
             prompt: None,
             last: serde_json::from_str(

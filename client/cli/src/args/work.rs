@@ -117,6 +117,8 @@ pub enum PhaseArg {
     Queued,
     Held,
     Running,
+    // As `collect` says it.
+    #[value(alias = "done")]
     Completed,
     Cancelled,
     Failed,
