@@ -2,8 +2,13 @@
 //! variable that goes before a setting, an empty pipe, keys that were used before, a script that isn't
 //! what it was added as.
 
+use std::process::Stdio;
+
+use serde_json::json;
+
 use crate::cli_jobs::piped;
-use crate::support::{Daemon, Place};
+use crate::start::Started;
+use crate::support::{AGENTCTL, DEADLINE, Daemon, Place, Reaped, lines, wait_for};
 
 #[test]
 fn config_set_names_what_stands_against_it() {
@@ -42,4 +47,64 @@ fn send_says_that_its_pipe_is_empty() {
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains(said), "{refused:?}");
     }
+}
+
+#[test]
+fn stop_and_start_tell_of_cut_turns() {
+    let started = Started::place();
+    let ok = |words: &[&str]| {
+        let done = started.agentctl(words);
+        assert_eq!(done.code, Some(0), "{words:?}: {done:?}");
+        done
+    };
+    let runs = |job: &str| {
+        wait_for("the turn runs", || {
+            let running = ok(&["jobs", "--state", "running"]).stdout;
+            running.contains(&format!("{job} ")).then_some(())
+        });
+    };
+    assert_eq!(ok(&["start"]).stderr, "");
+    ok(&["dispatch", "-s", "a", "[[sleep 600000]]", "behind it"]);
+    runs("j1");
+    let cut = "1 turn was interrupted (`agentctl jobs --state interrupted`)";
+    let restarted = ok(&["restart", "--now"]).stderr;
+    assert!(restarted.contains(cut), "{restarted}");
+    assert!(restarted.contains("`agentctl retry j1`"), "{restarted}");
+    let held = "1 turn is held behind an interrupted one (`agentctl jobs --state held`)";
+    assert!(restarted.contains(held), "{restarted}");
+    let details = ok(&["jobs", "j2"]).stdout;
+    assert!(details.contains("held by   j1"), "{details}");
+    ok(&["dispatch", "-s", "b", "[[sleep 600000]]"]);
+    runs("j3");
+    let stopped = ok(&["stop", "--deadline", "0"]).stderr;
+    assert!(stopped.contains(cut), "{stopped}");
+    assert!(stopped.contains("`agentctl retry j3`"), "{stopped}");
+    let started = ok(&["start"]).stderr;
+    assert!(started.contains(held), "{started}");
+}
+
+#[test]
+fn steer_says_that_it_waits() {
+    let daemon = Daemon::start();
+    let gate = daemon.path("gate");
+    let text = format!("chaos:say a;wait-file {};steered", gate.display());
+    let send = json!({"type": "send", "agent": "chaos", "session": "s", "text": text});
+    let mut client = daemon.connect();
+    client.send(&send.to_string());
+    client.until("message_delta");
+    let mut command = daemon.place.command(AGENTCTL);
+    command
+        .args(["steer", "-s", "s", "left"])
+        .stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut steering = Reaped(command.spawn().unwrap());
+    let said = lines(steering.0.stderr.take().unwrap());
+    wait_for("it says so", || {
+        let mut said = said.try_iter();
+        said.any(|line| line.contains("has not taken it yet"))
+            .then_some(())
+    });
+    std::fs::write(&gate, "").unwrap();
+    let told = lines(steering.0.stdout.take().unwrap());
+    assert_eq!(told.recv_timeout(DEADLINE).unwrap(), "told j1");
 }

@@ -66,17 +66,12 @@ pub(super) async fn agents(args: AgentsArgs, socket: Option<&Path>) -> io::Resul
 
 async fn list(args: &AgentsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let asking = ask::ask(socket, RequestKind::Agents, &Nothing {}, Fallback::Allowed);
-    tokio::pin!(asking);
-    let asked = match tokio::time::timeout(QUIET_FOR, &mut asking).await {
-        Ok(asked) => asked,
-        Err(_) => {
-            if output::err_is_terminal() {
-                output::note("agents are asked for their version; a slow one takes some seconds");
-            }
-            asking.await
+    let tell = || {
+        if output::err_is_terminal() {
+            output::note("agents are asked for their version; a slow one takes some seconds");
         }
     };
-    let (received, unusable) = match asked {
+    let (received, unusable) = match ask::told_when_late(QUIET_FOR, tell, asking).await {
         Ok((mut client, received)) => {
             let unusable = config_check::of_daemon(&mut client).await;
             client.close().await;

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use agentd_protocol::{Line, RequestKind};
 use serde::Serialize;
@@ -176,6 +177,22 @@ async fn answer(mut client: Client, kind: RequestKind, fields: &impl Serialize) 
     match client.answer(kind, fields).await {
         Ok(received) => Ok((client, received)),
         Err(error) => Err(tell(&error)),
+    }
+}
+
+/// Waits; whoever does so longer than anybody expects is told what for.
+pub(super) async fn told_when_late<T>(
+    after: Duration,
+    tell: impl FnOnce(),
+    end: impl Future<Output = T>,
+) -> T {
+    tokio::pin!(end);
+    match tokio::time::timeout(after, &mut end).await {
+        Ok(ended) => ended,
+        Err(_late) => {
+            tell();
+            end.await
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use self::drain::{Left, drain, undrain};
-use self::leaving::{Absent, Leaving, STOP_DEADLINE, patience, without_socket};
+use self::leaving::{Absent, Leaving, STOP_DEADLINE, without_socket};
 use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
 };
@@ -110,13 +110,13 @@ pub(super) async fn start(socket: Option<&Path>) -> io::Result<Exit> {
     }
     match up(socket).await {
         Ok(Up::Already(client)) => say("agentd runs already", &client, &endpoint),
-        Ok(Up::Fresh(client)) => fresh(client, &endpoint).await,
+        Ok(Up::Fresh(client)) => fresh("agentd runs", client, &endpoint).await,
         Err(failed) => Ok(failed.tell()),
     }
 }
 
-async fn fresh(mut client: Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
-    let exit = say("agentd runs", &client, endpoint)?;
+async fn fresh(what: &str, mut client: Client, endpoint: &LocalEndpoint) -> io::Result<Exit> {
+    let exit = say(what, &client, endpoint)?;
     tell_warnings();
     cut_off::tell(&mut client).await;
     Ok(exit)
@@ -450,6 +450,7 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     }
     let deadline = args.deadline.unwrap_or(STOP_DEADLINE);
     let waits_for = leaving::waits_for(before.as_deref(), deadline);
+    leaving::hear_turns(&mut client).await;
     match client.answer(RequestKind::DaemonStop, &stop).await {
         Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
         Ok(received) => return Ok(ask::unexpected(&received)),
@@ -457,18 +458,19 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         Err(error) => return Ok(ask::tell(&error)),
     }
     let gone = async {
-        if !leaves(client, deadline).await {
-            return Err(stays());
-        }
+        let cut = leaving::last_words(client, deadline).await;
+        let cut = cut.ok_or_else(stays)?;
         match leaving.over(UP_WITHIN).await {
-            true => Ok(()),
+            true => Ok(cut),
             false => Err(leaving.stays()),
         }
     };
-    if let Err(exit) = leaving::told_when_late(&waits_for, gone).await {
-        return Ok(exit);
-    }
+    let cut = match leaving::told_when_late(&waits_for, gone).await {
+        Ok(cut) => cut,
+        Err(exit) => return Ok(exit),
+    };
     output::out_line("the daemon has stopped")?;
+    leaving::tell_cut(&cut);
     if !is_away && service::serves(&endpoint(socket).path) {
         output::note(
             "the next command starts it again, as it is a service; `agentctl service stop` keeps \
@@ -476,12 +478,6 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         );
     }
     Ok(Exit::Done)
-}
-
-/// Is the conversation over in time?
-async fn leaves(mut client: Client, deadline: f64) -> bool {
-    let left = async { while client.next().await.is_ok() {} };
-    tokio::time::timeout(patience(deadline), left).await.is_ok()
 }
 
 pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Result<Exit> {
@@ -512,7 +508,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
         return service::service(ServiceArgs { command }, None).await;
     }
     let mut client = match up(socket).await {
-        Ok(Up::Fresh(client)) => return fresh(client, &endpoint).await,
+        Ok(Up::Fresh(client)) => return fresh("agentd runs", client, &endpoint).await,
         Ok(Up::Already(client)) => client,
         Err(failed) => return Ok(failed.tell()),
     };
@@ -531,11 +527,7 @@ pub(super) async fn restart(args: RestartArgs, socket: Option<&Path>) -> io::Res
     // Should it be there still, its successor says so.
     let _is_gone = leaving.over(UP_WITHIN).await;
     match at_last(socket, detached(socket).await).await {
-        Ok(up) => {
-            let exit = say("agentd runs anew", &up.into_client(), &endpoint)?;
-            tell_warnings();
-            Ok(exit)
-        }
+        Ok(up) => fresh("agentd runs anew", up.into_client(), &endpoint).await,
         Err(failed) => Ok(failed.tell()),
     }
 }
@@ -545,16 +537,16 @@ async fn asked_to_leave(mut client: Client, leaving: &Leaving) -> Result<(), Exi
         deadline: Some(0.0),
         restart: true,
     };
+    leaving::hear_turns(&mut client).await;
     match client.answer(RequestKind::DaemonStop, &stop).await {
         Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
         Ok(received) => return Err(ask::unexpected(&received)),
         Err(error) if leaving.explains(&error) => return Ok(()),
         Err(error) => return Err(ask::tell(&error)),
     }
-    if leaves(client, 0.0).await {
-        return Ok(());
-    }
-    Err(stays())
+    let cut = leaving::last_words(client, 0.0).await;
+    leaving::tell_cut(&cut.ok_or_else(stays)?);
+    Ok(())
 }
 
 fn stays() -> Exit {

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::{Jobs, Steer};
@@ -18,6 +19,8 @@ use agentd_terminal::style::Style;
 
 /// Jobs that a list shows when nobody says how many.
 const LIMIT: usize = 50;
+/// Whoever waits for longer wants to know why.
+const QUIET_FOR: Duration = Duration::from_secs(1);
 
 pub(super) async fn jobs(args: JobsArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut client = ask::past(socket, args.past).await?;
@@ -152,7 +155,12 @@ pub(super) async fn steer(args: SteerArgs, socket: Option<&Path>) -> io::Result<
         text,
     };
     let mut client = ask::daemon(socket).await?;
-    ask::print(client.steer(&steer).await, args.json, |job| {
-        format!("told {job}\n")
-    })
+    let tell = || {
+        output::note(
+            "the agent has not taken it yet: most do when the tool that runs has ended; it is told, \
+             whether this waits or not",
+        );
+    };
+    let steered = ask::told_when_late(QUIET_FOR, tell, client.steer(&steer)).await;
+    ask::print(steered, args.json, |job| format!("told {job}\n"))
 }
