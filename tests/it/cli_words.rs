@@ -56,6 +56,13 @@ fn cli_hints_for_another_machine_speak_of_it() {
             assert!(!failed.stderr.contains(of_here), "{failed:?}");
         }
     }
+    let down = r#"echo '{"type":"status","state":"down","error":"there is no socket","hint":"`agentctl start` starts it"}'; exit 69"#;
+    for words in [&["status"][..], &["metrics"]] {
+        let failed = by_ssh(down, &[&["--host", "mac"], words].concat());
+        assert_eq!(failed.code, Some(69), "{failed:?}");
+        let hint = "hint: `ssh mac agentctl start` starts it\n";
+        assert!(failed.stderr.ends_with(hint), "{failed:?}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::PastArgs;
 use super::exit::{self, Exit};
-use super::{connecting, outcome, output, render, start_hint, wording};
+use super::{connecting, outcome, output, render, start_hint, typed, wording};
 use agentd_client::asked::{Reply, RequestError};
 use agentd_client::client::{Attended, Client, ClientError, Options, START_IT, Server};
 use agentd_client::endpoint::LocalEndpoint;
@@ -233,7 +233,7 @@ pub(super) async fn print_pages<Q: Paged>(
 pub(super) fn tell(error: &RequestError) -> Exit {
     match error {
         RequestError::Refused(line) => {
-            let hint = wording::hint(line);
+            let hint = wording::hint(line).map(|hint| typed::there(&hint));
             output::error(&wording::error(&line.error), hint.as_deref());
         }
         RequestError::Strange(line) => tell_strange(line),

@@ -8,20 +8,26 @@ use std::path::PathBuf;
 use super::args::{AgentsCommand, Cli, Command, ServeCommand, VoiceCommand, WebhookCommand};
 use super::exit::Exit;
 use super::{model_list, output};
+use agentd_client::ssh::Target;
 
 /// Where the daemon is, as `--socket` or `--host` names it.
 pub(super) fn socket(cli: &Cli) -> Result<Option<PathBuf>, Exit> {
-    let Some(target) = &cli.everywhere.host else {
-        return Ok(cli.everywhere.socket.clone());
-    };
-    if goes_there(&cli.command) {
-        return Ok(Some(target.as_socket()));
+    socket_of(cli).map_err(|target| {
+        output::error(
+            "this command is about this machine, and can't be given `--host`",
+            Some(&format!("run it there: `ssh {target} agentctl …`")),
+        );
+        Exit::Usage
+    })
+}
+
+/// The same; or the machine on which such a command has to be run itself.
+pub(super) fn socket_of(cli: &Cli) -> Result<Option<PathBuf>, &Target> {
+    match &cli.everywhere.host {
+        None => Ok(cli.everywhere.socket.clone()),
+        Some(target) if goes_there(&cli.command) => Ok(Some(target.as_socket())),
+        Some(target) => Err(target),
     }
-    output::error(
-        "this command is about this machine, and can't be given `--host`",
-        Some(&format!("run it there: `ssh {target} agentctl …`")),
-    );
-    Err(Exit::Usage)
 }
 
 /// Is all it does said to a daemon?

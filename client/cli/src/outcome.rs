@@ -11,7 +11,7 @@ use agentd_protocol::{Code, JobId, Line};
 use super::exit::{self, Exit};
 use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
 use super::typed::{daemon_of, quoted, words};
-use super::{output, wording};
+use super::{output, typed, wording};
 use agentd_client::client::ClientError;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
@@ -53,6 +53,7 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
             let said = match &received.line {
                 Some(Line::Error(error)) => {
                     let hint = wording::hint(error).or_else(|| again.after(error));
+                    let hint = hint.map(|hint| typed::there(&hint));
                     output::error(&again.named(&error.error), hint.as_deref());
                     true
                 }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::args::{JsonArgs, LogLevelArgs, StatusArgs};
 use super::exit::{self, Exit};
-use super::{ask, output, render, service, start_hint};
+use super::{ask, output, render, service, start_hint, typed};
 use agentd_client::client::{ClientError, START_IT};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::{Fallback, Lock};
@@ -186,6 +186,6 @@ pub(super) fn hint(unwell: &Unwell) -> Option<String> {
     match (is_nowhere, service::is_there()) {
         (true, true) => Some(START_IT.to_owned()),
         (true, false) => Some(start_hint::of_this_machine()),
-        (false, _) => unwell.hint(),
+        (false, _) => unwell.hint().map(|hint| typed::there(&hint)),
     }
 }
