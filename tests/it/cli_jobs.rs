@@ -197,7 +197,7 @@ fn one_bad_job_refuses_all_of_them() {
         assert_eq!(refused.code, Some(code), "{second}: {refused:?}");
         assert!(
             refused.stdout.is_empty()
-                && refused.stderr.contains("prompt 2: ")
+                && refused.stderr.contains("line 2: ")
                 && refused.stderr.contains(says),
             "{second}: {refused:?}"
         );

@@ -84,6 +84,36 @@ fn stop_and_start_tell_of_cut_turns() {
 }
 
 #[test]
+fn dispatch_tells_of_keys_and_lines() {
+    let daemon = Daemon::start();
+    let dispatch = ["dispatch", "--key-prefix", "k"];
+    let first = piped(&daemon.place, &dispatch, "one\ntwo\n");
+    assert_eq!((first.code, first.stderr.as_str()), (Some(0), ""));
+    let again = piped(&daemon.place, &dispatch, "one\ntwo\nthree\n");
+    assert_eq!(again.stdout, "j1\nj2\nj3\n", "{again:?}");
+    let known = "2 of 3 were handed in before with `--key-prefix k`";
+    assert!(again.stderr.contains(known), "{again:?}");
+    // A line of its own key goes to each agent, and is known there again.
+    let line = json!({"prompt": "hi", "idempotency_key": "mine"}).to_string();
+    let each = ["dispatch", "--agents", "timmy,chaos"];
+    let both = piped(&daemon.place, &each, &line);
+    assert_eq!(
+        (both.code, both.stdout.as_str()),
+        (Some(0), "j4\nj5\n"),
+        "{both:?}"
+    );
+    let both = piped(&daemon.place, &each, &line);
+    assert_eq!(both.stdout, "j4\nj5\n", "{both:?}");
+    // The second portion counts on.
+    let mut lines = "fine\n\n".repeat(256);
+    lines.push_str(&json!({"prompt": "hi", "agent": "nobody"}).to_string());
+    let wrong = piped(&daemon.place, &["dispatch"], &lines);
+    assert!(wrong.stderr.contains("line 513: "), "{wrong:?}");
+    let wrong = daemon.agentctl(&["dispatch", "fine", ""]);
+    assert!(wrong.stderr.contains("prompt 2: "), "{wrong:?}");
+}
+
+#[test]
 fn steer_says_that_it_waits() {
     let daemon = Daemon::start();
     let gate = daemon.path("gate");

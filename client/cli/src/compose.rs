@@ -106,11 +106,11 @@ pub(super) fn absolute(given: &Path, here: Option<&Path>) -> PathBuf {
     }
 }
 
-/// The sends of `dispatch`'s input, one a line; blank lines are skipped.
+/// The sends of `dispatch`'s input, one a line, each with its number; blank lines are skipped.
 ///
 /// # Errors
 /// Names the line, counted from 1.
-pub(super) fn sends_of_lines(input: &str, common: &Send) -> Result<Vec<Send>, String> {
+pub(super) fn sends_of_lines(input: &str, common: &Send) -> Result<Vec<(usize, Send)>, String> {
     let lines = input.lines().enumerate();
     lines
         .filter(|(_, line)| !line.trim().is_empty())
@@ -120,7 +120,9 @@ pub(super) fn sends_of_lines(input: &str, common: &Send) -> Result<Vec<Send>, St
             } else {
                 Ok(send_of_text(line, common))
             };
-            send.map_err(|why| format!("line {}: {why}", number + 1))
+            let number = number + 1;
+            send.map(|send| (number, send))
+                .map_err(|why| format!("line {number}: {why}"))
         })
         .collect()
 }
@@ -244,18 +246,19 @@ mod tests {
         let sends = sends_of_lines(input, &common).unwrap();
         let shown: Vec<_> = sends
             .iter()
-            .map(|send| {
+            .map(|(number, send)| {
                 let given = |field: &Option<String>| field.clone().unwrap_or_default();
                 let (agent, cwd) = (given(&send.agent), given(&send.cwd));
-                (send.text.as_str(), agent, cwd, given(&send.cwd_if_new))
+                let cwd_if_new = given(&send.cwd_if_new);
+                (*number, send.text.as_str(), agent, cwd, cwd_if_new)
             })
             .collect();
         let text = |text: &str| text.to_owned();
         assert_eq!(
             shown,
             [
-                ("plain {text}", text("pi"), text(""), text("/here")),
-                ("two", text("timmy"), text("/tmp"), text("")),
+                (1, "plain {text}", text("pi"), text(""), text("/here")),
+                (3, "two", text("timmy"), text("/tmp"), text("")),
             ]
         );
     }

@@ -19,7 +19,9 @@ use serde_json::Value;
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
 use super::stop_signal::{StopSignal, StopSignals};
-use super::{ask, attach, compose, first_use, outcome, output, progress, prompt, render, typed};
+use super::{
+    ask, attach, compose, first_use, outcome, output, progress, prompt, render, typed, wording,
+};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::jobs::{Collected, JobPages};
@@ -33,8 +35,8 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         Some(prefix) => prefix.clone(),
         None => key::random()?,
     };
-    let sends = match sends_of(&args, &prefix)? {
-        Ok(sends) => sends,
+    let (sends, names) = match sends_of(&args, &prefix)? {
+        Ok(turns) => turns.into_iter().unzip::<Send, String, Vec<_>, Vec<_>>(),
         Err(why) => {
             let hint = "give prompts as arguments, or one on each line of standard input";
             output::error(&why, Some(hint));
@@ -80,6 +82,8 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         }
     }
     let jobs = jobs_of(&rows);
+    let accepted = jobs.len();
+    tell_known(&args, &rows, sends.len());
     if args.json && sends.len() > MAX_DISPATCH && !rows.is_empty() {
         let line = Line::Dispatch {
             ok: refused.is_none(),
@@ -88,7 +92,7 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         output::out_json(line.body().as_json())?;
     }
     if let Some(error) = refused {
-        let exit = tell(&error, &prefix);
+        let exit = tell(&error, &prefix, &names[accepted..]);
         if !jobs.is_empty() {
             tell_left(jobs.len(), sends.len(), &prefix);
         }
@@ -365,37 +369,59 @@ fn tell_left(accepted: usize, all: usize, prefix: &str) {
     ));
 }
 
+/// The same command was there before, it may be by another's choice of the same prefix.
+fn tell_known(args: &DispatchArgs, rows: &[DispatchedRow], all: usize) {
+    let known = rows.iter().filter(|row| row.replayed).count();
+    // With keys of our own they were asked for again by ourselves, after a daemon that left.
+    if let Some(prefix) = args.key_prefix.as_ref().filter(|_| known > 0) {
+        let (were, are) = match known {
+            1 => ("was", "is the job"),
+            _ => ("were", "are the jobs"),
+        };
+        output::note(&format!(
+            "{known} of {all} {were} handed in before with `--key-prefix {}`, and {are} of then: \
+             another prefix runs all anew, `agentctl{} retry JOB` one",
+            output::safe(prefix),
+            typed::which_daemon()
+        ));
+    }
+}
+
 /// As a command takes them.
 fn names_of(jobs: &[JobId]) -> String {
     let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     names.join(" ")
 }
 
-/// The turns and their keys, or what is wrong with them.
-fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, String>> {
+/// The turns with their keys, and what whoever typed them calls each; or what is wrong with them.
+fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<(Send, String)>, String>> {
     let common = compose::common(&args.who, &args.how);
     let from_input = match args.prompts.as_slice() {
         [] => !io::stdin().is_terminal(),
         [only] => only == "-",
         _ => false,
     };
+    let what = if from_input { "line" } else { "prompt" };
     let sends = if from_input {
         let mut input = Vec::new();
         io::stdin().lock().read_to_end(&mut input)?;
         compose::sends_of_lines(&prompt::text_of_bytes(input), &common)
     } else {
-        let prompts = args.prompts.iter();
+        let prompts = (1..).zip(&args.prompts);
         Ok(prompts
-            .map(|prompt| compose::send_of_text(prompt, &common))
+            .map(|(number, prompt)| (number, compose::send_of_text(prompt, &common)))
             .collect())
     };
     Ok(sends.and_then(|sends| {
         if sends.is_empty() {
             return Err("there is no turn to dispatch".to_owned());
         }
-        let sends = sends.into_iter();
-        let mut sends: Vec<Send> = sends.flat_map(|send| to_each(send, &args.agents)).collect();
-        for (number, send) in sends.iter_mut().enumerate() {
+        let named = |(number, send)| {
+            let each = to_each(send, &args.agents).into_iter();
+            each.map(move |send| (send, format!("{what} {number}")))
+        };
+        let mut sends: Vec<_> = sends.into_iter().flat_map(named).collect();
+        for (number, (send, _)) in sends.iter_mut().enumerate() {
             let key = || format!("{prefix}-{}", number + 1);
             // By their place: the same command with the same prefix asks for the same jobs.
             send.idempotency_key.get_or_insert_with(key);
@@ -404,20 +430,34 @@ fn sends_of(args: &DispatchArgs, prefix: &str) -> io::Result<Result<Vec<Send>, S
     }))
 }
 
-/// The same turn to every agent, if any are named; a line that names its own goes to that one.
+/// The same turn to every agent, if any are named, with a key for each where it has its own; a line that
+/// names its agent goes to that one.
 fn to_each(send: Send, agents: &[String]) -> Vec<Send> {
     if agents.is_empty() || send.agent.is_some() {
         return vec![send];
     }
     let to = |agent: &String| Send {
         agent: Some(agent.clone()),
+        idempotency_key: send
+            .idempotency_key
+            .as_ref()
+            .map(|key| format!("{key}:{agent}")),
         ..send.clone()
     };
     agents.iter().map(to).collect()
 }
 
-fn tell(error: &RequestError, prefix: &str) -> Exit {
-    let exit = ask::tell(error);
+/// `names` are those of the turns that were not accepted, the first of which are in the request.
+fn tell(error: &RequestError, prefix: &str, names: &[String]) -> Exit {
+    let exit = match error {
+        RequestError::Refused(line) => {
+            let name = |place: usize| names.get(place).cloned().unwrap_or_default();
+            let hint = wording::hint(line).map(|hint| typed::there(&hint));
+            output::error(&wording::error_of(&line.error, name), hint.as_deref());
+            exit::of_request_error(error)
+        }
+        _ => ask::tell(error),
+    };
     if exit == Exit::Unknown {
         output::err(&outcome::retry_hint(
             &["dispatch"],

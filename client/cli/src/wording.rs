@@ -119,6 +119,11 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
 
 /// What was found, of the arguments that were given.
 pub(super) fn error(said: &str) -> Cow<'_, str> {
+    error_of(said, |place| format!("prompt {}", place + 1))
+}
+
+/// The same, where whoever handed in several turns calls them something else, by their place.
+pub(super) fn error_of(said: &str, name: impl Fn(usize) -> String) -> Cow<'_, str> {
     let Some((field, rest)) = named_first(said) else {
         return Cow::Borrowed(said);
     };
@@ -128,7 +133,7 @@ pub(super) fn error(said: &str) -> Cow<'_, str> {
     };
     if let ("jobs", Some(place)) = (field, place) {
         let rest = rest.strip_prefix(": ").unwrap_or(rest);
-        return format!("prompt {}: {}", place + 1, error(rest)).into();
+        return format!("{}: {}", name(place), error(rest)).into();
     }
     match FIELDS.iter().find(|(name, _)| *name == field) {
         Some((_, here)) => format!("{here}{rest}").into(),
