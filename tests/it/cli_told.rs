@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cli_jobs::piped;
 use crate::start::Started;
-use crate::support::{AGENTCTL, DEADLINE, Daemon, Place, Reaped, lines, wait_for};
+use crate::support::{AGENTCTL, DEADLINE, Daemon, Place, Reaped, finish, lines, wait_for};
 
 #[test]
 fn config_set_names_what_stands_against_it() {
@@ -137,4 +137,37 @@ fn steer_says_that_it_waits() {
     std::fs::write(&gate, "").unwrap();
     let told = lines(steering.0.stdout.take().unwrap());
     assert_eq!(told.recv_timeout(DEADLINE).unwrap(), "told j1");
+}
+
+#[test]
+fn send_starts_the_daemon_that_was_killed() {
+    let started = Started::place();
+    let gate = started.0.path("gate");
+    let text = format!("chaos:wait-file {};say done", gate.display());
+    for (start, job) in [("never", "j1 "), ("always", "j2 ")] {
+        let set = started.agentctl(&["config", "set", "client.start", start]);
+        assert_eq!(set.code, Some(0), "{set:?}");
+        assert_eq!(started.agentctl(&["start"]).code, Some(0));
+        let mut command = started.0.command(AGENTCTL);
+        command.args(["send", "-a", "chaos", "--retry", "auto", &text]);
+        let sending = std::thread::spawn(move || finish(command, b""));
+        wait_for("the turn runs", || {
+            let running = started.agentctl(&["jobs", "--state", "running"]).stdout;
+            running.contains(job).then_some(())
+        });
+        started.kill();
+        if start == "never" {
+            let sent = sending.join().unwrap();
+            assert_eq!((sent.code, started.pid()), (Some(75), None), "{sent:?}");
+            continue;
+        }
+        std::fs::write(&gate, "").unwrap();
+        let sent = sending.join().unwrap();
+        assert_eq!(
+            (sent.code, sent.stdout.as_str()),
+            (Some(0), "done\n"),
+            "{sent:?}"
+        );
+        assert!(sent.stderr.contains("started agentd"), "{sent:?}");
+    }
 }

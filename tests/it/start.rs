@@ -35,7 +35,7 @@ impl Started {
     }
 
     /// Kills the daemon; what it held is free afterwards.
-    fn kill(&self) {
+    pub fn kill(&self) {
         kill(self.pid().expect("a daemon"), Signal::SIGKILL);
         wait_for("nobody holds its files", || {
             let lock = File::open(self.0.path("state/daemon.lock")).unwrap();

@@ -77,9 +77,23 @@ pub(super) async fn daemon(socket: Option<&Path>, notes: Notes) -> io::Result<()
         return Ok(());
     }
     if wish == Start::Always || asked()? {
-        begin(notes).await;
+        begin(&mut |note| {
+            if notes == Notes::Told {
+                output::note(note);
+            }
+        })
+        .await;
     }
     Ok(())
+}
+
+/// Was the daemon killed, and is another one always wanted? One that was told to stop has taken its
+/// socket along, and stays stopped.
+pub(super) fn needs_the_next() -> bool {
+    let environment = Environment::of_process();
+    let endpoint = LocalEndpoint::find(None, &environment);
+    let is_killed = has_socket(&endpoint) && endpoint.is_left();
+    is_killed && !is_served(&endpoint, &environment) && wish() == Start::Always
 }
 
 /// Nobody connects to find out more: that would be a service manager's sign to start a daemon.
@@ -97,16 +111,15 @@ fn is_served(endpoint: &LocalEndpoint, environment: &Environment) -> bool {
         || places::foreign_state(environment).is_some()
 }
 
-async fn begin(notes: Notes) {
+/// Starts one, and says so.
+pub(super) async fn begin(tell: &mut impl FnMut(&str)) {
     match daemon::detached(None).await {
         Ok(Up::Already(client)) => client.close().await,
         Ok(Up::Fresh(mut client)) => {
             let pid = client.hello.pid;
-            if notes == Notes::Told {
-                output::note(&format!(
-                    "started agentd in the background (pid {pid}); `agentctl stop` stops it"
-                ));
-            }
+            tell(&format!(
+                "started agentd in the background (pid {pid}); `agentctl stop` stops it"
+            ));
             cut_off::tell(&mut client).await;
             client.close().await;
         }

@@ -16,7 +16,7 @@ use super::connecting::tell_fallback;
 use super::stop_signal::{StopSignal, StopSignals};
 use super::terminal::Asker;
 use super::waiting::Waiting;
-use super::{output, typed, whole};
+use super::{first_use, output, typed, whole};
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Client, ClientError, Server};
 use agentd_client::connection::LostError;
@@ -280,6 +280,10 @@ impl<V: View> Running<'_, V> {
     /// The send's first line. After a loss it is asked for again.
     async fn first(&mut self, lost: Option<LostError>) -> Result<FirstLine, ClientError> {
         let goes_on = self.goes_on_without_us();
+        // As before a first one: who names a place means what is there.
+        let mut may_start = lost.is_some()
+            && matches!(self.client.server(), Server::Daemon(_))
+            && typed::which_daemon().is_empty();
         let (client, asked) = (&mut self.client, self.asked);
         let sending = async {
             match (asked, lost) {
@@ -301,7 +305,13 @@ impl<V: View> Running<'_, V> {
                     }
                     self.view.cancelling();
                 }
-                now = self.ticks.tick() => self.view.tick(now - self.begun),
+                now = self.ticks.tick() => {
+                    self.view.tick(now - self.begun);
+                    if may_start && first_use::needs_the_next() {
+                        may_start = false;
+                        first_use::begin(&mut |note| self.view.note(note)).await;
+                    }
+                }
             }
         }
     }
