@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::cli_jobs::piped;
 use crate::start::Started;
-use crate::support::{AGENTCTL, DEADLINE, Daemon, Place, Reaped, finish, lines, wait_for};
+use crate::support::{AGENTCTL, DEADLINE, Daemon, Place, Reaped, finish, lines, program, wait_for};
 
 #[test]
 fn config_set_names_what_stands_against_it() {
@@ -169,5 +169,32 @@ fn send_starts_the_daemon_that_was_killed() {
             "{sent:?}"
         );
         assert!(sent.stderr.contains("started agentd"), "{sent:?}");
+    }
+}
+
+#[test]
+fn script_that_is_no_jsonl_is_told() {
+    let place = Place::new("");
+    let script = program(
+        &place.path("bin"),
+        "prints",
+        "echo 'Good day'; cat > /dev/null",
+    );
+    place.configure(&format!(
+        "[agents.prints]\nkind = \"jsonl\"\ncommand = [{script:?}]\n"
+    ));
+    let daemon = place.start();
+    for words in [
+        &["agents", "test", "prints"][..],
+        &["send", "-a", "prints", "hi"],
+    ] {
+        let mut command = daemon.place.command(AGENTCTL);
+        command.args(words).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut asking = Reaped(command.spawn().unwrap());
+        let said = lines(asking.0.stderr.take().unwrap());
+        let said = said.recv_timeout(DEADLINE).unwrap();
+        assert!(said.contains("no JSON object: `Good day`"), "{said}");
+        assert!(said.contains("`kind = \"exec\"`"), "{said}");
     }
 }

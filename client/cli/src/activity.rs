@@ -2,13 +2,16 @@
 //!
 //! Pure: lines and answers in, words out. Must not know terminals, nor who asks.
 
-use agentd_protocol::line::{DaemonState, StatusAnswer, WorkerState};
+use agentd_protocol::line::{DaemonState, StatusAnswer, WorkerRow, WorkerState};
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::spoken::{call, span};
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{JobId, Line};
 use std::time::Duration;
+
+/// A process that has said nothing for so long may be no agent: the slowest are up in half of it.
+pub(super) const SILENT_S: u64 = 10;
 
 /// What a turn is doing.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -142,12 +145,21 @@ pub(super) fn waits_for(
         return format!("queued, {before} before it");
     }
     let workers = status.workers.as_deref().unwrap_or_default();
-    let mut states = workers
-        .iter()
-        .filter(|row| row.agent == agent)
-        .map(|row| row.state);
-    if states.any(|state| matches!(state, WorkerState::Starting | WorkerState::Backoff)) {
-        return format!("starting {agent}");
+    let is_coming = |row: &&WorkerRow| {
+        row.agent == agent && matches!(row.state, WorkerState::Starting | WorkerState::Backoff)
+    };
+    if let Some(first) = workers.iter().find(is_coming) {
+        let silent = match first.state {
+            WorkerState::Starting if first.uptime_s >= SILENT_S => {
+                let silent = span(Duration::from_secs(first.uptime_s));
+                format!(
+                    ": silent for {silent}; a script that reads its prompt to the end and prints its \
+                     answer is of `kind = \"exec\"`"
+                )
+            }
+            _ => String::new(),
+        };
+        return format!("starting {agent}{silent}");
     }
     format!("queued, waiting for a process of {agent}")
 }
@@ -247,6 +259,13 @@ mod tests {
         assert_eq!(why(&rows, "ready", "busy"), "queued, 2 before it");
         assert_eq!(why(&rows, "draining", "busy"), "draining: no turn starts");
         assert_eq!(why(&rows[..1], "ready", "starting"), "starting pi");
+        let mut silent = status("ready", "starting");
+        silent.workers.as_mut().unwrap()[0].uptime_s = 12;
+        let waits = waits_for(JobId(5), "pi", &rows[..1], &silent, now);
+        assert!(
+            waits.starts_with("starting pi: silent for 12 s; "),
+            "{waits}"
+        );
         assert_eq!(
             why(&rows[..1], "ready", "busy"),
             "queued, waiting for a process of pi"

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::line::{Stop, TurnFacts};
+use agentd_protocol::line::{StatusAnswer, Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Send};
+use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::spoken::span;
-use agentd_protocol::{Line, RequestKind};
+use agentd_protocol::{JobId, Line, RequestKind};
 use serde_json::json;
 
 use super::args::{
@@ -23,8 +24,8 @@ use super::exit::{self, Exit};
 use super::outcome::{self, Again};
 use super::turn::{self, View};
 use super::{
-    ask, command_list, complete, compose, config_check, connecting, control, output, process,
-    render,
+    activity, ask, command_list, complete, compose, config_check, connecting, control, output,
+    process, render, value,
 };
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
@@ -269,18 +270,42 @@ pub(super) fn tell_missing(program: &Path, error: &io::Error) -> Exit {
     Exit::Configuration
 }
 
-/// Shows nothing while it runs: what counts is how it ended, and what was told before a bad end.
-#[derive(Default)]
-struct Silent {
+/// Shows nothing while it runs, but why it may never end: what counts is how it ended, and what was
+/// told before a bad end.
+struct Silent<'a> {
+    agent: &'a str,
     told: Option<String>,
+    waited: Duration,
 }
 
-impl View for Silent {
+impl View for Silent<'_> {
     fn line(&mut self, received: &Received) -> io::Result<()> {
         if let Some(told) = received.line.as_ref().and_then(render::side_note) {
+            // Such a program may never answer.
+            if matches!(&received.line, Some(Line::Note { code, .. }) if code == "not-jsonl") {
+                output::note(&told);
+            }
             self.told = Some(told);
         }
         Ok(())
+    }
+
+    fn tick(&mut self, waited: Duration) {
+        self.waited = waited;
+    }
+
+    fn wants_reason(&self) -> bool {
+        self.told.is_none() && self.waited.as_secs() >= activity::SILENT_S
+    }
+
+    fn reason(&mut self, job: JobId, rows: &[JobRow], status: &StatusAnswer) {
+        let is_waiting = |row: &JobRow| row.job == job && row.state == JobPhase::Queued;
+        if !rows.iter().any(is_waiting) {
+            return;
+        }
+        let waits = activity::waits_for(job, self.agent, rows, status, value::now_ms());
+        output::note(&waits);
+        self.told = Some(waits);
     }
 }
 
@@ -298,7 +323,11 @@ async fn test(args: TestAgentArgs, socket: Option<&Path>) -> io::Result<Exit> {
     };
     let send = key::completed(&send)?.into_owned();
     let begun = Instant::now();
-    let mut view = Silent::default();
+    let mut view = Silent {
+        agent: &args.name,
+        told: None,
+        waited: Duration::ZERO,
+    };
     let outcome = match connecting::connect(socket, Fallback::Allowed).await {
         Ok(client) => turn::run(client, &send, &mut view, None).await?,
         Err(error) => turn::TurnOutcome::Failed(error, None),

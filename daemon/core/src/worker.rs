@@ -479,6 +479,9 @@ pub enum WorkerEvent {
     },
 }
 
+/// The code of a note about a program that speaks no protocol: who waits for it to get ready hears it.
+pub const NOT_JSONL: &str = "not-jsonl";
+
 /// How a turn ended.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {

@@ -3,19 +3,20 @@
 //! Owns the lines of a worker and the ids of its sends. Must not know processes, time or jobs.
 
 mod models;
+mod prompt;
 mod questions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use agentd_core::agent::{Capabilities, Levels, Providers, Reports, Resume, Sessions, SystemText};
-use agentd_core::attached::{Attached, AttachmentSupport};
+use agentd_core::attached::AttachmentSupport;
 use agentd_core::effect::Spawn;
 use agentd_core::ids::TurnId;
 use agentd_core::mcp::McpServing;
 use agentd_core::toolsets::Toolsets;
 use agentd_core::worker::{
-    ContextUse, Failure, Json, Outcome, Prompt, QuestionKind, Steering, Traits, WorkerCommand,
+    ContextUse, Failure, Json, NOT_JSONL, Outcome, QuestionKind, Steering, Traits, WorkerCommand,
     WorkerEvent,
 };
 use agentd_protocol::Code;
@@ -23,7 +24,6 @@ use agentd_protocol::line::{CostStatus, Level, Stop};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::attached::base64;
 use super::object::{Object, beginning, put_line, shows};
 use super::unknown::Unknown;
 use super::{Adapter, Launch, TOO_LONG, tool};
@@ -121,6 +121,8 @@ pub struct Jsonl {
     answers: u64,
     compacting: bool,
     unknown: Unknown,
+    /// Was a line of it JSON, or is it told that one was not?
+    known: bool,
 }
 
 impl Jsonl {
@@ -128,6 +130,24 @@ impl Jsonl {
     #[must_use]
     pub fn new(_spawn: &Spawn) -> Self {
         Self::default()
+    }
+
+    /// A line that isn't ours. The first ones of a program tell what it is: a plain script is often added
+    /// as this kind, and would be waited for until its turn's time is over.
+    fn other(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>) {
+        let line = beginning(bytes);
+        if !line.trim().is_empty() && !std::mem::replace(&mut self.known, true) {
+            events.push(WorkerEvent::Noted {
+                turn: None,
+                level: Level::Warning,
+                code: NOT_JSONL,
+                text: format!(
+                    "the agent printed a line that is no JSON object: `{line}`; a script that reads \
+                     its prompt and prints its answer is of `kind = \"exec\"`"
+                ),
+            });
+        }
+        events.push(WorkerEvent::Logged { line });
     }
 
     /// A missing id means the only turn there is.
@@ -328,11 +348,9 @@ impl Jsonl {
 impl Adapter for Jsonl {
     fn decode(&mut self, bytes: &[u8], events: &mut Vec<WorkerEvent>, _write: &mut Vec<u8>) {
         let Some(line) = Object::parse(bytes) else {
-            events.push(WorkerEvent::Logged {
-                line: beginning(bytes),
-            });
-            return;
+            return self.other(bytes, events);
         };
+        self.known = true;
         let kind = line.string("type").unwrap_or_default();
         match kind.as_str() {
             "status" if line.raw("ok") != Some("false") => events.push(self.status(&line)),
@@ -394,7 +412,7 @@ impl Adapter for Jsonl {
             WorkerCommand::Prompt(prompt) => {
                 let session = prompt.session.clone();
                 self.outstanding.insert(prompt.turn, session);
-                put_line(write, &send(prompt));
+                put_line(write, &prompt::send(prompt));
             }
             WorkerCommand::Cancel { turn } => {
                 if self.outstanding.contains_key(turn) {
@@ -467,56 +485,6 @@ fn is_ours(id: &str) -> bool {
     let numbered = id.strip_prefix(['q', 's', 'm', 'c']).unwrap_or_default();
     let numbered = !numbered.is_empty() && numbered.bytes().all(|byte| byte.is_ascii_digit());
     numbered || id == PROBE || id == COMPACT
-}
-
-fn send(prompt: &Prompt) -> Value {
-    let mut line = json!({
-        "type": "send",
-        "id": id(prompt.turn),
-        "text": prompt.text,
-        "session": prompt.session,
-        "job": prompt.job,
-        "cwd": prompt.cwd,
-        // Whether anybody answers is for us to know, not for a daemon behind this one.
-        "on_question": "wait",
-    });
-    for (name, value) in [
-        ("provider", &prompt.provider),
-        ("model", &prompt.model),
-        ("thinking", &prompt.thinking),
-        ("native", &prompt.native),
-    ] {
-        if let Some(value) = value {
-            line[name] = json!(value);
-        }
-    }
-    if prompt.forks {
-        line["fork"] = json!(true);
-    }
-    if let Some(toolsets) = &prompt.toolsets {
-        line["toolsets"] = json!(toolsets);
-    }
-    if !prompt.mcp_servers.is_empty() {
-        line["mcp_servers"] = json!(prompt.mcp_servers.list());
-    }
-    if let Some(chain) = &prompt.fallback_chain {
-        line["fallback_chain"] = json!(chain);
-    }
-    if let Some(begins) = &prompt.begins {
-        if let Some(system) = &begins.system {
-            line["system"] = json!(system);
-        }
-        if !begins.history.is_empty() {
-            line["history"] = json!(begins.history);
-        }
-    }
-    let attached = prompt.attachments.here();
-    if !attached.is_empty() {
-        let attachment =
-            |of: &Attached| json!({"mime": of.mime, "name": of.name, "data": base64(of)});
-        line["attachments"] = attached.iter().map(attachment).collect();
-    }
-    line
 }
 
 /// A string as it is, anything else as JSON text.
@@ -592,6 +560,8 @@ fn is_sha256(sum: &str) -> bool {
     sum.len() == 64 && sum.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+#[cfg(test)]
+mod plain;
 #[cfg(test)]
 mod sandbox;
 #[cfg(test)]

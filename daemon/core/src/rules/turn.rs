@@ -18,7 +18,7 @@ use crate::outbox::timers::Timer;
 use crate::state::State;
 use crate::store::{TextKind, Write};
 use crate::text::head_and_tail;
-use crate::worker::{Outcome, ToolAbout, WorkerEvent};
+use crate::worker::{NOT_JSONL, Outcome, ToolAbout, WorkerEvent};
 
 impl State {
     pub(crate) fn worker_said(
@@ -59,6 +59,9 @@ impl State {
                     code: code.to_owned(),
                     text,
                 };
+                if turn.is_none() && notice.code == NOT_JSONL {
+                    self.note_waiting(worker, &notice);
+                }
                 // What is said of the process is said to all that it serves.
                 let turns = turn.map_or_else(|| self.turns_of(worker), |turn| vec![turn]);
                 for turn in turns {

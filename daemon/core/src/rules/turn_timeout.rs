@@ -12,6 +12,7 @@ use agentd_protocol::spoken::span;
 use crate::effect::StopStage;
 use crate::ids::{TurnId, WorkerId};
 use crate::jobs::job::{Ending, Job, Phase};
+use crate::jobs::said::Notice;
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::outbox::timers::Timer;
 use crate::pool::slot::{Slot, SlotPhase, Then};
@@ -50,6 +51,19 @@ impl State {
             // Until its mark is durable nothing of it was written: `begin` sees that it is late.
             Some(_) => self.tell_to_end(turn, Ending::Timeout),
             None => self.outbox.dangling(turn),
+        }
+    }
+
+    /// Says it to the turns whose time runs while this process gets ready.
+    pub(crate) fn note_waiting(&mut self, worker: WorkerId, notice: &Notice) {
+        let clocked = self.jobs.clocked().iter().copied();
+        let waiting = clocked.filter(|turn| {
+            let session = self.jobs.get(turn).map(|job| job.session);
+            let known = session.and_then(|session| self.sessions.get(&session));
+            known.is_some_and(|known| known.slot == Some(worker))
+        });
+        for turn in waiting.collect::<Vec<_>>() {
+            self.note(turn, notice);
         }
     }
 
