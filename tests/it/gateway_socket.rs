@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
 
 use crate::http::Http;
+use crate::openai::header;
 use crate::support::{Daemon, kill, needs, wait_for};
 
 /// The longest message that is taken.
@@ -186,6 +187,7 @@ fn gateway_socket_is_refused_by_the_servers_rules() {
     }
     let plain = http.curl("/api/ws", &[]);
     assert_eq!((plain.status, plain.code().as_str()), (426, "no-websocket"));
+    assert_eq!(header(&plain, "sec-websocket-version"), Some("13"));
     // Elsewhere a token in the query is none; nor is it logged.
     let elsewhere = format!("/v1/jobs?token={}", http.token);
     assert_eq!(http.bare_curl(&elsewhere, &[]).status, 401);

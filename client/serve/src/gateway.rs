@@ -50,6 +50,8 @@ const READ: usize = 16 * 1024;
 const PIECE: usize = 1 << 20;
 /// Most that waits to be written: a piece, and pongs of a client that reads none.
 const UNWRITTEN: usize = 2 * PIECE;
+/// The one of WebSocket that there is.
+const VERSION: &str = "13";
 /// As Hermes closes what shows no token.
 const NO_TOKEN: CloseCode = CloseCode::Library(4401);
 
@@ -82,7 +84,10 @@ async fn asked(request: Request) -> Result<Response, Problem> {
         let why = format!("this path is for a WebSocket: {why}");
         let problem = Problem::new(StatusCode::UPGRADE_REQUIRED, "no-websocket", why);
         let websocket = HeaderValue::from_static("websocket");
-        problem.header(header::UPGRADE, websocket)
+        let problem = problem.header(header::UPGRADE, websocket);
+        // Also where only that was wrong (RFC 6455, 4.2.2).
+        let version = HeaderValue::from_static(VERSION);
+        problem.header(header::SEC_WEBSOCKET_VERSION, version)
     })?;
     let nonce = key::random().map_err(|why| Problem::of(Code::Internal, why.to_string()))?;
     let settings = Settings {
