@@ -11,7 +11,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
 use crate::problem::Problem;
 
@@ -19,7 +19,7 @@ use crate::problem::Problem;
 pub(crate) const LONGEST: usize = MAX_LINE_IN - 64 * 1024;
 /// Longest body whose length isn't said before.
 const LONGEST_CHUNKED: usize = 1024 * 1024;
-/// All bodies together, in KiB: many large ones can't exhaust memory.
+/// All bodies and half messages together, in KiB: many large ones can't exhaust memory.
 pub(crate) const TOGETHER_KIB: usize = 64 * 1024;
 /// What each body may have besides: small ones go through however many large ones there are.
 const RESERVED: usize = 64 * 1024;
@@ -74,7 +74,7 @@ async fn collected(
     room: &Arc<Semaphore>,
 ) -> Result<(Vec<u8>, OwnedSemaphorePermit), Problem> {
     let full = |_| {
-        let why = "the bodies of other requests take all the room there is";
+        let why = "what others ask takes all the room there is";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-room", why)
             .header(
                 header::CONNECTION,
@@ -83,7 +83,7 @@ async fn collected(
             .later()
     };
     // None yet: a permit to which more is added.
-    let acquired = |kib| Arc::clone(room).try_acquire_many_owned(kib).map_err(full);
+    let acquired = |kib| room_for(kib, room).map_err(full);
     let mut taken = acquired(0)?;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -101,14 +101,26 @@ async fn collected(
         if length > bytes.capacity() {
             // Doubled, or a body in small pieces would be moved for each of them.
             let capacity = length.max(2 * bytes.capacity()).min(most);
-            let kib = capacity.saturating_sub(RESERVED).div_ceil(1024) - taken.num_permits();
-            let kib = u32::try_from(kib).unwrap_or(u32::MAX);
-            taken.merge(acquired(kib)?);
+            taken.merge(acquired(kib(capacity) - taken.num_permits())?);
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&data);
     }
     Ok((bytes, taken))
+}
+
+/// How much of the room so many bytes of one request take.
+pub(crate) fn kib(bytes: usize) -> usize {
+    bytes.saturating_sub(RESERVED).div_ceil(1024)
+}
+
+/// So many KiB of the room, if they are free.
+pub(crate) fn room_for(
+    kib: usize,
+    room: &Arc<Semaphore>,
+) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+    let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+    Arc::clone(room).try_acquire_many_owned(kib)
 }
 
 /// What a text means, every field of it known.

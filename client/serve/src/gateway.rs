@@ -3,6 +3,9 @@
 //! Owns the transport: how one is asked for, what ends it, and signs of life. Must not know methods or
 //! events.
 
+mod half;
+
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +34,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, O
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+use self::half::{Counted, Half};
 use crate::app::{App, query};
 use crate::guard;
 use crate::mcp::as_line;
@@ -122,6 +126,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .max_write_buffer_size(UNWRITTEN)
         .max_message_size(Some(MAX_CLIENT_LINE))
         .max_frame_size(Some(MAX_CLIENT_LINE));
+    let half = Half::default();
+    let stream = Counted {
+        stream,
+        half: half.clone(),
+        room: Arc::clone(&app.room),
+    };
     let socket =
         WebSocketStream::from_partially_read(stream, read.into(), Role::Server, Some(config)).await;
     let (mut to_client, mut from_client) = socket.split();
@@ -135,7 +145,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut face = Gateway::new(switching.settings, Instant::now());
     let mut face = pin!(driver::run(&mut face, &options, input, output).fuse());
     let ended = {
-        let mut hearing = pin!(hear(&mut from_client, to_face));
+        let mut hearing = pin!(hear(&mut from_client, to_face, &half));
         let mut stopping = app.stopping.clone();
         let mut signs = interval(SIGN_OF_LIFE);
         signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -181,7 +191,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         _left = &mut face => Some(String::new()),
     } {}
     let socket = to_client.reunite(from_client).ok()?;
-    Some(socket.into_inner())
+    Some(socket.into_inner().stream)
 }
 
 /// Says a line. Whoever reads slowly has no more of it waiting here than a piece.
@@ -207,12 +217,17 @@ async fn say(
 async fn hear(
     from_client: &mut (impl Stream<Item = Result<Message, Error>> + Unpin),
     mut to_face: DuplexStream,
+    half: &Half,
 ) -> Ended {
     loop {
         let text = match from_client.next().await {
             Some(Ok(Message::Text(text))) => text,
             // The next look answers it: a ping, or a close, behind which there is nothing.
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_))) => continue,
+            Some(Ok(Message::Ping(data) | Message::Pong(data))) => {
+                half.is_less(data.len());
+                continue;
+            }
+            Some(Ok(Message::Close(_))) => continue,
             Some(Ok(Message::Binary(_) | Message::Frame(_))) => {
                 return Ended::By(CloseCode::Unsupported, "expected text, not bytes");
             }
@@ -225,17 +240,26 @@ async fn hear(
             Some(Err(Error::Protocol(_))) => {
                 return Ended::By(CloseCode::Protocol, "that is no WebSocket frame");
             }
+            Some(Err(Error::Io(why))) if why.kind() == ErrorKind::OutOfMemory => {
+                let reason = "what others ask takes all the room there is: say it again later";
+                return Ended::By(CloseCode::Again, reason);
+            }
+            Some(Err(Error::Io(why))) if why.kind() == ErrorKind::TimedOut => {
+                return Ended::By(CloseCode::Policy, "a message was not whole within 60 s");
+            }
             Some(Err(_)) | None => return Ended::ByClient,
         };
         if to_face.write_all(as_line(&text).as_bytes()).await.is_err() {
             return Ended::ByClient;
         }
+        half.is_over();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
 
     use agentd_client::token;
     use tokio::sync::{Semaphore, watch};
@@ -251,34 +275,68 @@ mod tests {
         assert_eq!(MAX_CLIENT_LINE, 32 << 20);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn gateway_socket_ends_with_its_token() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("token");
-        let token = token::ensure(&file).unwrap();
+    type Client = WebSocketStream<DuplexStream>;
+
+    /// A server with so many KiB of room, its token's file, and what would stop it.
+    fn app(dir: &Path, kib: usize) -> (App, PathBuf, watch::Sender<bool>) {
+        let file = dir.join("token");
+        token::ensure(&file).unwrap();
         let at = "127.0.0.1:7878".parse().unwrap();
-        let (_never, stopping) = watch::channel(false);
+        let (stop, stopping) = watch::channel(false);
         let app = App {
-            daemon: Daemon::new(Some(dir.path().join("none"))),
+            daemon: Daemon::new(Some(dir.join("none"))),
             openai: openai::Settings::of(&file, openai::OnLeave::Cancel, BTreeMap::new()),
             guard: Guard::new(at, &[], &[], file.clone(), Arc::new(Log::start())),
-            room: Arc::new(Semaphore::new(1)),
+            room: Arc::new(Semaphore::new(kib)),
             stopping,
             document: String::new(),
         };
+        (app, file, stop)
+    }
+
+    /// A client that was greeted talks while it is served.
+    async fn with_client(app: &App, token: &Path, talks: impl AsyncFnOnce(Client)) {
         let settings = Settings {
             agent: None,
             here: None,
             nonce: "nonce".to_owned(),
         };
-        let token = token.as_bytes().to_vec();
+        let token = std::fs::read_to_string(token).unwrap().trim().into();
         let (theirs, ours) = tokio::io::duplex(1024);
-        let served = serve(ours, Bytes::new(), &app, Switching { settings, token });
+        // Whoever still writes then is told that nobody reads it.
+        let served = async {
+            drop(serve(ours, Bytes::new(), app, Switching { settings, token }).await);
+        };
         let client = async {
             let mut client = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
-            let begun = tokio::time::Instant::now();
             let ready = client.next().await.unwrap().unwrap();
             assert!(ready.into_text().unwrap().contains("gateway.ready"));
+            talks(client).await;
+        };
+        tokio::join!(served, client);
+    }
+
+    async fn closed(client: &mut Client) -> CloseCode {
+        loop {
+            if let Message::Close(close) = client.next().await.unwrap().unwrap() {
+                return close.unwrap().code;
+            }
+        }
+    }
+
+    /// The beginning of a message that has no end; it may find nobody who reads it to its end.
+    async fn begin(client: &mut Client, bytes: usize) {
+        let piece = Bytes::from(vec![b'x'; bytes]);
+        let frame = Frame::message(piece, OpCode::Data(Data::Text), false);
+        let _unread = client.send(Message::Frame(frame)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gateway_socket_ends_with_its_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let (app, file, _never) = app(dir.path(), 1);
+        let begun = tokio::time::Instant::now();
+        with_client(&app, &file, async |mut client| {
             // A sign of life, while the token counts.
             assert_eq!(
                 client.next().await.unwrap().unwrap(),
@@ -286,12 +344,55 @@ mod tests {
             );
             assert_eq!(begun.elapsed(), SIGN_OF_LIFE);
             token::renew(&file).unwrap();
-            let Message::Close(Some(close)) = client.next().await.unwrap().unwrap() else {
-                panic!("not closed");
-            };
-            assert_eq!(close.code, NO_TOKEN);
+            assert_eq!(closed(&mut client).await, NO_TOKEN);
             assert_eq!(begun.elapsed(), 2 * SIGN_OF_LIFE);
-        };
-        tokio::join!(served, client);
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gateway_half_messages_share_the_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let (app, file, _never) = app(dir.path(), 200);
+        let free = || app.room.available_permits();
+        with_client(&app, &file, async |mut first| {
+            begin(&mut first, 192 * 1024).await;
+            // What was said is read in the order it was said.
+            first.send(Message::Ping(Bytes::new())).await.unwrap();
+            while !first.next().await.unwrap().unwrap().is_pong() {}
+            let left = free();
+            assert!(left < 200 - 128 + 2, "{left} KiB are left");
+            with_client(&app, &file, async |mut second| {
+                // A small one goes through, and a larger one finds no room.
+                second.send(Message::text("{}")).await.unwrap();
+                assert!(second.next().await.unwrap().unwrap().is_text());
+                begin(&mut second, 192 * 1024).await;
+                assert_eq!(closed(&mut second).await, CloseCode::Again);
+            })
+            .await;
+            assert_eq!(free(), left);
+            let rest = Frame::message(Bytes::new(), OpCode::Data(Data::Continue), true);
+            first.send(Message::Frame(rest)).await.unwrap();
+            let told = first.next().await.unwrap().unwrap();
+            assert!(told.into_text().unwrap().contains("-32700"));
+            assert_eq!(free(), 200);
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gateway_message_has_to_become_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let (app, file, _never) = app(dir.path(), 1);
+        with_client(&app, &file, async |mut client| {
+            // Signs of life are no message.
+            client.send(Message::Ping(Bytes::new())).await.unwrap();
+            tokio::time::sleep(2 * half::WITHIN).await;
+            let begun = tokio::time::Instant::now();
+            begin(&mut client, 1).await;
+            assert_eq!(closed(&mut client).await, CloseCode::Policy);
+            assert_eq!(begun.elapsed(), half::WITHIN);
+        })
+        .await;
     }
 }
