@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::commands::Reply;
 use super::message::Past;
-use super::{Asked, Pi, What, Whose};
+use super::{Asked, Begins, Opening, Pi, What, Whose};
 use crate::face::Outbox;
 
 impl Pi {
@@ -167,9 +167,29 @@ impl Pi {
         }
     }
 
+    /// Nobody knows what the first session is. The next command asks again.
+    fn stays_shut(&mut self, why: &str, out: &mut Outbox) {
+        self.opening = Opening::Not;
+        if matches!(self.settings.begins, Begins::Copy(_)) {
+            // The copy may be there.
+            self.session = self.name();
+        }
+        for command in std::mem::take(&mut self.waiting) {
+            self.reply(&command, Reply::failed(why), out);
+        }
+    }
+
     pub(super) fn fail(&mut self, asked: Asked, why: &str, out: &mut Outbox) {
         match asked.what {
             What::Turn => self.fail_turn(why, out),
+            What::Latest
+            | What::Copy
+            | What::Past(Whose::First, _)
+            | What::Alive(Whose::First, _) => self.stays_shut(why, out),
+            // Of an agent that wasn't asked nobody knows what it has.
+            What::Models(command, _) | What::Commands(command) => {
+                self.reply(&command, Reply::Failed(why.to_owned()), out);
+            }
             _ => self.answered(asked, Err(why.to_owned()), out),
         }
     }

@@ -1,9 +1,11 @@
 //! A client that comes back to turns which an earlier one left.
 
+use agentd_client::ClientError;
 use serde_json::json;
 
 use super::scene::{Scene, facts};
 use super::{BEGUN, past};
+use crate::face::Face as _;
 use crate::pi::Begins;
 
 /// The session `s` with a turn that runs, as `j3`, and one behind it.
@@ -102,4 +104,40 @@ fn pi_turn_that_was_left_is_told() {
     assert_eq!(told[told.len() - 2..], ["settled true", "abort ok"]);
     scene.command("clear_queue", json!({}));
     assert_eq!(scene.data(), json!({"steering": [], "followUp": ["four"]}));
+}
+
+/// What is there isn't known then: nothing is told as if it were empty.
+#[test]
+fn pi_daemon_that_does_not_answer_is_told() {
+    let why = ClientError::Unreachable {
+        error: "the daemon doesn't answer".to_owned(),
+        hint: Some("look".to_owned()),
+    };
+    let unreachable = |scene: &mut Scene| {
+        scene.face.unreachable(&why, scene.now, &mut scene.out);
+        scene.take();
+        scene.told()
+    };
+    let failed = |kind: &str| format!("{kind}: the daemon doesn't answer: look");
+    for (begins, asks) in [
+        (Begins::Named("s".to_owned()), "session.history"),
+        (Begins::Copy("s".to_owned()), "session.fork"),
+        (Begins::Latest, "session.list"),
+    ] {
+        let mut scene = Scene::new(begins);
+        for kind in ["get_state", "get_messages"] {
+            scene.command(kind, json!({}));
+        }
+        scene.asked(asks);
+        let told = ["get_state", "get_messages"].map(failed);
+        assert_eq!(unreachable(&mut scene), told);
+        // It is looked for again.
+        scene.command("get_messages", json!({}));
+        scene.asked(asks);
+    }
+    let mut scene = Scene::new(Begins::New);
+    scene.command("get_available_models", json!({}));
+    scene.command("get_commands", json!({}));
+    let told = ["get_available_models", "get_commands"].map(failed);
+    assert_eq!(unreachable(&mut scene), told);
 }
