@@ -91,13 +91,18 @@ fn pi_rpc_client_of_older_dialect_is_served() {
     let daemon = Daemon::with(&rows);
     came_of_both(&rpc_client(&daemon, &ci, client));
     // What hosts ask of the command line.
-    let listed = |agent: &str| {
-        let mut command = daemon.place.command(daemon.path("bin/pi"));
-        command.args(["--list-models", "-ne", "--agent", agent]);
-        let listed = finish_within(DEADLINE, command, b"");
-        assert_eq!(listed.code, Some(0), "{listed:#?}");
-        listed.stdout
+    let said = |program: &Path, words: &[&str]| {
+        let mut command = daemon.place.command(program);
+        command.args(words);
+        let said = finish_within(DEADLINE, command, b"");
+        assert_eq!(said.code, Some(0), "{said:#?}");
+        said.stdout
     };
+    let (here, there) = (daemon.path("bin/pi"), ci.join("pi-1.5.2/bin/pi"));
+    let listed = |agent: &str| said(&here, &["--list-models", "-ne", "--agent", agent]);
+    for word in ["--version", "-v"] {
+        assert_eq!(said(&here, &[word]), said(&there, &[word]));
+    }
     let table = listed("rows");
     let head: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
     let columns = [

@@ -48,6 +48,9 @@ pub struct PiArgs {
     /// Print the agent's models, or those that match, as pi does, and leave
     #[arg(long, value_name = "SEARCH")]
     pub list_models: Option<Option<String>>,
+    /// Print the version of pi whose commands these are, as pi does, and leave
+    #[arg(long, short = 'v')]
+    pub version: bool,
     /// `rpc`, which it is anyway
     #[arg(long, value_name = "rpc", value_parser = ["rpc"])]
     pub mode: Option<String>,

@@ -11,10 +11,14 @@ use agentd_client::client::Attended;
 use agentd_client::key;
 use agentd_client::places::Environment;
 use agentd_faces::pi;
+use agentd_terminal::output;
 
 use super::{here, options, pi_models, text, until_signalled};
 use crate::args::PiArgs;
 use crate::exit::Exit;
+
+/// The pi whose commands and words these are. Hosts read it as a version, so nothing is with it.
+const VERSION: &str = "1.5.2";
 
 /// What stands behind the model's name and `:`. Other names have a colon, too.
 const LEVELS: &[&str] = &["off", "minimal", "low", "medium", "high", "xhigh", "max"];
@@ -35,15 +39,8 @@ const SHORT: &[(&str, &str)] = &[
 pub(crate) fn words(words: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = words.split_first()?;
     let (begin, rest) = if Path::new(program).file_name()? == "pi" {
-        if let [only] = rest
-            && (only == "--version" || only == "-v")
-        {
-            return Some(vec!["agentctl".into(), "--version".into()]);
-        }
-        (
-            ["agentctl", "serve", "pi"].map(OsString::from).to_vec(),
-            rest,
-        )
+        let ours = ["agentctl", "serve", "pi"];
+        (ours.map(OsString::from).to_vec(), rest)
     } else {
         let is_it = |two: &[OsString]| two[0] == "serve" && two[1] == "pi";
         let at = words.windows(2).position(is_it)? + 2;
@@ -58,6 +55,10 @@ pub(crate) fn words(words: &[OsString]) -> Option<Vec<OsString>> {
 
 /// pi's RPC on standard input and output, until the client leaves.
 pub(crate) async fn pi(args: PiArgs, socket: Option<&Path>) -> io::Result<Exit> {
+    if args.version {
+        output::out_line(VERSION)?;
+        return Ok(Exit::Done);
+    }
     if let Some(search) = args.list_models {
         return pi_models::list(args.agent, &search.unwrap_or_default(), socket).await;
     }
@@ -152,7 +153,7 @@ mod tests {
             said("/bin/pi --mode rpc"),
             ours("agentctl serve pi --mode rpc")
         );
-        assert_eq!(said("pi --version"), ours("agentctl --version"));
+        assert_eq!(said("pi -v"), ours("agentctl serve pi -v"));
         assert_eq!(said("/bin/agentctl pi"), None);
         assert_eq!(
             said("agentctl --socket s serve pi -ne -n x -nc"),
