@@ -42,6 +42,11 @@ impl Gateway {
                     self.have_beside(&name, &ended, &jobs, out);
                 }
             }
+            What::Questions => {
+                if let Ok(Line::Questions { questions, .. }) = result {
+                    self.have_questions(questions, out);
+                }
+            }
             What::Prompt(reply, ..) | What::Background(reply, _) => {
                 if let Err(failure) = result {
                     out.refuse(&reply, &failure);

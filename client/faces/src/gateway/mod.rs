@@ -103,6 +103,8 @@ enum What {
     Background(Id, String),
     /// Which turns run beside that session; and what those said that have ended meanwhile.
     Beside(String, Vec<(JobId, String)>),
+    /// What those ask.
+    Questions,
     /// Its lines come one by one.
     Turn(JobId),
     /// That session is looked for, for this request.
@@ -411,7 +413,11 @@ impl Face for Gateway {
     fn is_done(&self) -> bool {
         let counts = |asked: &Asked| match asked.what {
             // They go on.
-            What::Turn(_) | What::Models(_) | What::Commands(_) | What::Beside(..) => false,
+            What::Turn(_)
+            | What::Models(_)
+            | What::Commands(_)
+            | What::Beside(..)
+            | What::Questions => false,
             What::Nobody | What::Prompt(..) | What::Background(..) => true,
             // Its answer would be told to the client.
             _ => !self.stopped,

@@ -155,8 +155,7 @@ impl Gateway {
         }
         self.tell_info(name, out);
         for question in &self.questions {
-            let turn = self.turns.get(&question.job);
-            if turn.and_then(|turn| turn.session.as_deref()) == Some(name) {
+            if self.asks_in(question.job, name) {
                 let (kind, payload) = question.event();
                 event(kind, Some(name), payload.as_ref(), out);
             }

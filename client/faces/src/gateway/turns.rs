@@ -162,7 +162,7 @@ impl Gateway {
             Happened::Nothing => {}
             Happened::Asked(question) => {
                 if self.questions.iter().all(|known| known.id != question.id) {
-                    self.tell_of(job, vec![question.event()], out);
+                    self.tell_question(job, question.event(), out);
                     self.questions.push(*question);
                 }
             }
@@ -174,7 +174,7 @@ impl Gateway {
     }
 
     /// Tells of a turn, if its session is open here.
-    fn tell_of(&self, job: JobId, events: Vec<Event>, out: &mut Outbox) {
+    pub(super) fn tell_of(&self, job: JobId, events: Vec<Event>, out: &mut Outbox) {
         let turn = self.turns.get(&job).filter(|turn| !turn.is_told);
         let session = turn.and_then(|turn| turn.session.as_deref());
         let Some(session) = session.filter(|name| self.sessions.contains_key(*name)) else {
@@ -204,7 +204,7 @@ impl Gateway {
         if answer.is_none()
             && let Some((kind, payload)) = question.expired()
         {
-            self.tell_of(job, vec![(kind, Some(payload))], out);
+            self.tell_question(job, (kind, Some(payload)), out);
         }
     }
 
@@ -214,7 +214,7 @@ impl Gateway {
             .extract_if(.., |question| question.job == job);
         for question in closed.collect::<Vec<_>>() {
             if let Some((kind, payload)) = question.expired() {
-                self.tell_of(job, vec![(kind, Some(payload))], out);
+                self.tell_question(job, (kind, Some(payload)), out);
             }
         }
         self.asked
@@ -348,14 +348,10 @@ impl Gateway {
         approval: &wire::Approval,
         out: &mut Outbox,
     ) -> Begun {
-        let of_session = |job: &JobId| {
-            let turn = self.turns.get(job);
-            turn.and_then(|turn| turn.session.as_deref()) == Some(session)
-        };
         let open = self
             .questions
             .iter()
-            .filter(|question| question.is_approval() && of_session(&question.job));
+            .filter(|question| question.is_approval() && self.asks_in(question.job, session));
         let most = match approval.all {
             Some(true) => usize::MAX,
             Some(false) | None => 1,
@@ -419,7 +415,7 @@ impl Gateway {
                     .filter(|one| ids.contains(&one.id))
                     .collect();
                 for question in open {
-                    self.tell_of(question.job, vec![question.event()], out);
+                    self.tell_question(question.job, question.event(), out);
                 }
             }
         }

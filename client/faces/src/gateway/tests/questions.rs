@@ -113,3 +113,41 @@ fn gateway_choices_and_secrets_are_answered() {
     );
     assert_eq!(scene.told().pop().unwrap(), "secret.expire q4");
 }
+
+/// Nobody looks at the session of such a turn: it asks in the one that it was begun in.
+#[test]
+fn gateway_background_asks_where_it_was_begun() {
+    let mut scene = Scene::open();
+    let aside = json!({"session_id": SESSION, "text": "aside"});
+    scene.call("prompt.background", aside);
+    scene.accept("j1", true);
+    scene.told();
+    for id in ["q1", "q2"] {
+        scene.follow("question", approval(id));
+    }
+    assert_eq!(scene.said[0]["params"]["session_id"], SESSION);
+    assert_eq!(scene.told().len(), 2);
+    // The TUI may have dropped them.
+    scene.call(
+        "session.active_list",
+        json!({"current_session_id": SESSION}),
+    );
+    let asked_again = |line: &String| line.starts_with("approval.request");
+    assert_eq!(
+        scene.told().iter().filter(|line| asked_again(line)).count(),
+        2
+    );
+    let all = json!({"choice": "once", "session_id": SESSION, "all": true});
+    scene.call("approval.respond", all);
+    for id in ["q1", "q2"] {
+        let done = json!({"type": "answer", "ok": true, "question_id": id});
+        assert_eq!(scene.answer("answer", done)["question_id"], id);
+    }
+    assert_eq!(scene.result(), json!({"resolved": 2}));
+    let mut secret = approval("q3");
+    secret["kind"] = json!("secret");
+    scene.follow("question", secret);
+    let closed = json!({"job": "j1", "question_id": "q3", "by": "expiry"});
+    scene.follow("question_closed", closed);
+    assert_eq!(scene.told(), ["secret.request q3", "secret.expire q3"]);
+}

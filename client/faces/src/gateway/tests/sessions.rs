@@ -182,6 +182,20 @@ fn gateway_background_is_told_by_the_next_one() {
     ]);
     scene.daemon(&looked, json!({"type": "jobs", "ok": true, "jobs": rows}));
     assert_eq!(scene.told(), ["background.complete first"]);
+    let asks = |job: &str| {
+        let mut row = approval(&format!("{job}-q1"));
+        (row["job"], row["session"]) = (json!(job), json!("s-1"));
+        row
+    };
+    let open = json!([asks("j7"), asks("j9")]);
+    scene.answer(
+        "questions",
+        json!({"type": "questions", "ok": true, "questions": open}),
+    );
+    let asked = scene.said.pop().unwrap();
+    assert_eq!(asked["params"]["session_id"], "s");
+    assert_eq!(asked["params"]["payload"]["request_id"], "j7-q1");
+    assert_eq!(scene.told(), Vec::<String>::new());
     scene.end("j7", "end_turn", "second");
     assert_eq!(scene.told(), ["background.complete second"]);
     scene.call("process.stop", json!({}));
