@@ -149,8 +149,8 @@ fn exec_output_too_long_keeps_head_and_tail() {
     let daemon = script("echo FIRST; head -c 8000000 /dev/zero | tr '\\0' z; echo; echo LAST");
     let last = ask(&daemon, "x");
     assert_eq!(
-        (&last["type"], &last["truncated"]),
-        (&json!("message_end"), &json!(true)),
+        (&last["stop"], &last["truncated"]),
+        (&json!("max_tokens"), &json!(true)),
         "{:#}",
         last["error"]
     );

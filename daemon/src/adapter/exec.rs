@@ -90,6 +90,8 @@ pub fn describe(command: &[String]) -> Capabilities {
             usage: true,
             context: false,
             costs: &[CostStatus::Estimated],
+            // Where it printed more than is kept.
+            stops: &[Stop::EndTurn, Stop::MaxTokens, Stop::Cancelled],
             ..Reports::TEXT
         },
         attachments: AttachmentSupport::Nothing,
@@ -325,12 +327,24 @@ impl Adapter for Exec {
             self.cut();
         }
         let beyond = std::mem::take(&mut self.beyond);
-        if self.left_out > 0 {
-            let marker = format!("\n[… {} bytes left out …]\n", self.left_out);
-            self.emit(&marker, events);
+        let left_out = self.left_out;
+        if left_out > 0 {
+            self.emit(&format!("\n[… {left_out} bytes left out …]\n"), events);
         }
         self.emit(&beyond, events);
         let Some(turn) = self.turn else { return };
+        if left_out > 0 {
+            events.push(WorkerEvent::Noted {
+                turn: Some(turn),
+                level: Level::Warning,
+                code: "text-cut",
+                text: format!(
+                    "it printed more than the {} KiB that are kept: {left_out} bytes of its middle \
+                     are lost; have it write what is long to a file",
+                    (MAX_TEXT + TAIL) / 1024
+                ),
+            });
+        }
         let said = last_said(tail);
         if exit == Exit::Code(0) && self.streamed == 0 && !said.is_empty() {
             events.push(WorkerEvent::Noted {
@@ -341,6 +355,7 @@ impl Adapter for Exec {
             });
         }
         let outcome = match exit {
+            Exit::Code(0) if left_out > 0 => Outcome::ended(Stop::MaxTokens),
             Exit::Code(0) => Outcome::ended(Stop::EndTurn),
             Exit::Code(_) | Exit::Signal(_) => self.failed(exit, tail),
         };

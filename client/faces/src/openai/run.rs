@@ -94,6 +94,7 @@ impl Run<'_> {
         match self.last {
             Some(Line::MessageEnd(end)) => {
                 put_aside(&end.turn, &mut object);
+                put_stop(end.stop, &mut object);
                 object["output"] = end.turn.text.as_str().into();
                 object["usage"] = usage::run(end.turn.usage);
             }
@@ -121,7 +122,15 @@ pub(super) fn ended(end: &MessageEnd) -> Value {
         }
     };
     put_aside(&end.turn, &mut event);
+    put_stop(end.stop, &mut event);
     event
+}
+
+/// Why its text isn't all. Of one that was cancelled its status says so.
+fn put_stop(stop: Stop, told: &mut Value) {
+    if !matches!(stop, Stop::EndTurn | Stop::Cancelled) {
+        told["agentd"]["stop"] = json!(stop);
+    }
 }
 
 /// What a run and its last event tell beside what is Hermes'.
@@ -274,7 +283,7 @@ mod tests {
             .unwrap()
         };
         let end: Line = serde_json::from_value(json!({
-            "type": "message_end", "job": "j3", "session": "s", "text": "done",
+            "type": "message_end", "job": "j3", "session": "s", "text": "do", "stop": "max_tokens",
         }))
         .unwrap();
         for (state, last, asks, status) in [
@@ -298,6 +307,8 @@ mod tests {
                 (&json!(status), &json!("run_j3"))
             );
             assert_eq!(object.get("output").is_some(), last.is_some());
+            let stop = last.map(|_| json!("max_tokens"));
+            assert_eq!(object.pointer("/agentd/stop"), stop.as_ref());
         }
     }
 }

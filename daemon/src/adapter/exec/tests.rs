@@ -37,7 +37,18 @@ fn run(portions: &[&[u8]], exit: Exit, tail: &str) -> (String, Outcome) {
     let Some(WorkerEvent::Ended { outcome, .. }) = events.pop() else {
         panic!("no final word");
     };
-    events.retain(|event| !matches!(event, WorkerEvent::Skipped { .. }));
+    let is_cut = |event: &WorkerEvent| {
+        matches!(
+            event,
+            WorkerEvent::Noted {
+                code: "text-cut",
+                ..
+            }
+        )
+    };
+    let cut = events.iter().any(is_cut);
+    assert_eq!(cut, outcome.result == Ok(Stop::MaxTokens));
+    events.retain(|event| !matches!(event, WorkerEvent::Skipped { .. }) && !is_cut(event));
     let text = events.iter().map(|event| match event {
         WorkerEvent::Text {
             text, native: true, ..
@@ -177,10 +188,12 @@ fn exit_that_is_bad_names_its_last_words() {
 fn text_over_the_limit_keeps_head_and_tail() {
     let at_limit = vec![b'h'; MAX_TEXT];
     assert_eq!(run(&[&at_limit], Exit::Code(0), "").0.len(), MAX_TEXT);
-    let (text, _) = run(&[&at_limit, &[b't'; TAIL]], Exit::Code(0), "");
+    let (text, outcome) = run(&[&at_limit, &[b't'; TAIL]], Exit::Code(0), "");
     assert_eq!(text.len(), MAX_TEXT + TAIL);
+    assert_eq!(outcome.result, Ok(Stop::EndTurn));
     let middle = vec![b'm'; 1_000_000];
-    let (text, _) = run(&[&at_limit, &middle, &[b't'; TAIL]], Exit::Code(0), "");
+    let (text, outcome) = run(&[&at_limit, &middle, &[b't'; TAIL]], Exit::Code(0), "");
+    assert_eq!(outcome.result, Ok(Stop::MaxTokens));
     let marker = "\n[… 1000000 bytes left out …]\n";
     assert_eq!(text.len(), MAX_TEXT + marker.len() + TAIL);
     assert_eq!(&text[MAX_TEXT..MAX_TEXT + marker.len()], marker);
