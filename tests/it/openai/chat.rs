@@ -309,6 +309,40 @@ fn chat_without_a_daemon_may_be_asked_again() {
     }
 }
 
+/// Its turn goes on: whoever finds it again is told to ask, and nobody else.
+#[test]
+fn chat_amid_a_stop_is_found_again() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let gate = daemon.path("gate");
+    let asked = |http: &Http, word: &str, more: &[&str]| {
+        let mut body = said(&format!("chaos:wait-file {};say {word}", gate.display()));
+        body["model"] = "chaos".into();
+        http.post_with("/v1/chat/completions", &body, more)
+    };
+    let counted = ["-H", "x-stainless-retry-count: 0"];
+    let (found, plain) = std::thread::scope(|scope| {
+        let found = scope.spawn(|| asked(&http, "one", &counted));
+        wait_for("it is taken", || (jobs(&daemon) == 1).then_some(()));
+        let plain = scope.spawn(|| asked(&http, "two", &[]));
+        wait_for("both are taken", || (jobs(&daemon) == 2).then_some(()));
+        kill(http.pid(), Signal::SIGTERM);
+        (found.join().unwrap(), plain.join().unwrap())
+    });
+    for (answer, status, again) in [(&found, 503, "true"), (&plain, 424, "false")] {
+        let expected = (status, "stopping".to_owned(), None);
+        assert_eq!(error(answer), expected, "{answer:?}");
+        assert_eq!(header(answer, "x-should-retry"), Some(again));
+    }
+    std::fs::write(&gate, "").unwrap();
+    let next = Http::start(&daemon.place);
+    let again = asked(&next, "one", &["-H", "x-stainless-retry-count: 1"]);
+    assert_eq!(content(&again), "one");
+    assert_eq!(header(&again, "x-agentd-job"), Some("j1"));
+    assert_eq!(jobs(&daemon), 2);
+}
+
 #[test]
 fn chat_passes_pictures_on() {
     let Some((_daemon, http)) = served() else {

@@ -16,7 +16,7 @@ const FAILED: u16 = 424;
 pub enum Again {
     /// It would be no use, or run a turn once more.
     No,
-    /// Nothing happened, and later it may be possible.
+    /// Nothing happened, and later it may be possible; or asking again finds the turn.
     Later,
 }
 

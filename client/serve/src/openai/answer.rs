@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_faces::openai::failure::Failure;
+use agentd_faces::openai::failure::{Again, Failure};
 use agentd_protocol::Line;
 use agentd_protocol::line::MessageEnd;
 use axum::Json;
@@ -86,13 +86,17 @@ async fn stopped(stops: &mut watch::Receiver<bool>) {
     let _said = stops.wait_for(|stops| *stops).await;
 }
 
-/// This server ends. Asked again, the turn would run twice for a client without keys.
-fn stopping(taken: &Taken) -> Failure {
+/// This server ends. Where asking again would run the turn once more, it is told so.
+fn stopping(taken: &Taken, again: Again) -> Failure {
     let job = taken.job;
     let why = format!("this server is stopping; the turn goes on as job {job}");
+    let failure = match again {
+        Again::Later => Failure::later(503, "stopping", why),
+        Again::No => Failure::new(424, "stopping", why),
+    };
     Failure {
         job: Some(job),
-        ..Failure::new(424, "stopping", why)
+        ..failure
     }
 }
 
@@ -105,10 +109,13 @@ fn no_end(taken: &Taken) -> Failure {
     }
 }
 
-/// Waits for all of it.
+/// Waits for all of it. A client that isn't answered may ask `again`, where that finds the turn.
 pub(super) async fn whole<T: Teller>(
     app: Arc<App>,
-    source: impl Future<Output = Result<Source, Refusal>> + Send + 'static,
+    (source, again): (
+        impl Future<Output = Result<Source, Refusal>> + Send + 'static,
+        Again,
+    ),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T + Send + 'static,
 ) -> Result<Response, Refusal> {
@@ -121,7 +128,7 @@ pub(super) async fn whole<T: Teller>(
             let mut stops = app.stopping.clone();
             tokio::select! {
                 settled = lines.settle(&app, &mut taken, SETTLES_AT_LAST) => settled?,
-                () = stopped(&mut stops) => return Err(stopping(&taken).into()),
+                () = stopped(&mut stops) => return Err(stopping(&taken, again).into()),
             }
             Ok((taken, lines))
         };
@@ -134,7 +141,7 @@ pub(super) async fn whole<T: Teller>(
         };
         let job = taken.job;
         let told = tokio::select! {
-            told = waited(&app, (taken, lines), &ignored, teller) => told,
+            told = waited((&app, again), (taken, lines), &ignored, teller) => told,
             () = answers.closed() => return,
         };
         if answers.send(told).is_ok() {
@@ -150,7 +157,7 @@ pub(super) fn lost() -> Failure {
 }
 
 async fn waited<T: Teller>(
-    app: &App,
+    (app, again): (&App, Again),
     (taken, mut lines): (Taken, Lines<'_>),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T,
@@ -160,7 +167,7 @@ async fn waited<T: Teller>(
     loop {
         let line = tokio::select! {
             line = lines.next() => line,
-            () = stopped(&mut stops) => return Err(stopping(&taken).into()),
+            () = stopped(&mut stops) => return Err(stopping(&taken, again).into()),
         };
         let line = line.map_err(|mut refusal| {
             refusal.failure.job = Some(taken.job);
@@ -318,7 +325,7 @@ impl Reader {
                     Err(refusal) => Err(Cut::Failed(refusal.failure)),
                 },
                 () = self.told.closed() => return Err(Cut::Left),
-                () = stopped(&mut stops) => return Err(Cut::Failed(stopping(taken))),
+                () = stopped(&mut stops) => return Err(Cut::Failed(stopping(taken, Again::No))),
                 _ = signs.tick() => {
                     if !self.app.guard.is_token(&self.token).unwrap_or(false) {
                         let why = "the token is not this server's any more";

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use agentd_faces::openai::conversation::{Conversation, Sum};
+use agentd_faces::openai::failure::Again;
 use agentd_faces::openai::model::ModelName;
 use agentd_protocol::limits::MAX_KEY;
 use agentd_protocol::request::check_session;
@@ -137,6 +138,14 @@ impl Asking {
         })
     }
 
+    /// May it be asked again once its turn is taken? By a key or a count of retries that turn is found.
+    pub(super) const fn again(&self) -> Again {
+        match self.retries || self.key.is_some() || self.codex.is_some() {
+            true => Again::Later,
+            false => Again::No,
+        }
+    }
+
     /// With what is asked known: Codex asks the same as long as its user says nothing more.
     pub(super) fn known(mut self, asked: &Conversation) -> Self {
         if let Some(turn) = &self.codex {
@@ -197,6 +206,8 @@ mod tests {
         let count = ("x-stainless-retry-count", "2");
         let again = asking(&[count, ("x-stainless-read-timeout", "60")], "{}");
         assert_eq!((first.before, &first.request), (None, &again.request));
+        assert_eq!(first.again(), Again::Later);
+        assert_eq!(asking(&[], "{}").again(), Again::No);
         assert_eq!(again.before, Some(Duration::from_secs(180)));
         let again = asking(&[count], "{}");
         assert_eq!(again.before, Some(Duration::from_secs(1260)));

@@ -71,6 +71,7 @@ pub(super) async fn chat(
     } = request;
     let (of, named) = (Arc::clone(&app), model.clone());
     let attempt = app.openai.attempts.begin(&asking, room).await;
+    let again = asking.again();
     let source = async move {
         let blank = session::blank(&asking, &named, user.as_deref());
         let plan = session::plan(&of, &asking, &conversation, blank);
@@ -84,6 +85,6 @@ pub(super) async fn chat(
         let on_leave = app.openai.on_leave;
         answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
     } else {
-        answer::whole(app, source, &ignored, teller).await
+        answer::whole(app, (source, again), &ignored, teller).await
     }
 }

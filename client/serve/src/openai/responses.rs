@@ -82,6 +82,7 @@ pub(super) async fn create(
     let request = Arc::new(request);
     let (of, asked) = (Arc::clone(&app), Arc::clone(&request));
     let attempt = app.openai.attempts.begin(&asking, room).await;
+    let again = asking.again();
     let source = async move {
         let plan = plan(&of, &asking, &asked, &conversation);
         Source::of(&of, &asking, attempt, plan).await
@@ -103,7 +104,7 @@ pub(super) async fn create(
         };
         answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
     } else {
-        answer::whole(app, source, &ignored, teller).await
+        answer::whole(app, (source, again), &ignored, teller).await
     }
 }
 
