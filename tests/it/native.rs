@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::supervision::{jsonl, pid_of, row};
 use crate::support::{Daemon, Place, chaos_worker, kill};
 
-fn keeps(dir: &Path, more: &str) -> String {
+pub fn keeps(dir: &Path, more: &str) -> String {
     let worker = chaos_worker();
     let (worker, dir) = (worker.to_str().unwrap(), dir.to_str().unwrap());
     let agent = jsonl("keeps", &[worker, "--resumes", dir]);

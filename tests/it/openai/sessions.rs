@@ -1,10 +1,13 @@
 //! Whose session it is: clients that send everything each time, front ends, names.
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{beginning, chat, content, error, header, said};
 use crate::http::{Http, jobs, served};
-use crate::support::{Daemon, needs};
+use crate::native;
+use crate::supervision::pid_of;
+use crate::support::{Daemon, Place, kill, needs, wait_for};
 
 fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
@@ -186,6 +189,51 @@ fn chat_is_told_anew_where_it_was_forgotten() {
         assert_eq!(job, format!("j{}", jobs(&daemon)), "{answer:?}");
     }
     assert_eq!(jobs(&daemon), 4, "none was made in vain");
+}
+
+/// Its first attempt's server is gone: whoever asks again finds the turn before its agent says that it
+/// has lost what was said.
+#[test]
+fn chat_retry_is_told_anew_where_forgotten() {
+    if needs("curl").is_none() {
+        return;
+    }
+    let kept = tempfile::tempdir().unwrap();
+    let daemon = Place::new(&native::keeps(kept.path(), "")).start();
+    let http = Http::start(&daemon.place);
+    let ask = |http: &Http, messages: &Value, count: &str| {
+        let body = json!({"model": "keeps", "messages": messages});
+        let count = format!("x-stainless-retry-count: {count}");
+        http.post_with("/v1/chat/completions", &body, &["-H", &count])
+    };
+    assert_eq!(content(&ask(&http, &json!([user("one")]), "0")), "one");
+    for file in std::fs::read_dir(kept.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let agent = pid_of(&daemon, "keeps");
+    kill(agent, Signal::SIGSTOP);
+    let more = json!([user("one"), assistant("one"), user("two")]);
+    let stopped = std::thread::scope(|scope| {
+        let first = scope.spawn(|| ask(&http, &more, "0"));
+        wait_for("it is taken", || (jobs(&daemon) == 2).then_some(()));
+        kill(http.pid(), Signal::SIGTERM);
+        first.join().unwrap()
+    });
+    assert_eq!(stopped.status, 503, "{stopped:?}");
+    assert!(http.left().success());
+    let next = Http::start(&daemon.place);
+    let again = std::thread::scope(|scope| {
+        let again = scope.spawn(|| ask(&next, &more, "1"));
+        daemon.until("the turn is listened to", |status| {
+            (status["rpc"]["clients"]["agentd-http"] == 2).then_some(())
+        });
+        kill(agent, Signal::SIGCONT);
+        again.join().unwrap()
+    });
+    let told = "# Conversation so far ## User one ## Assistant one # Prompt two";
+    assert_eq!(content(&again), told, "{again:?}");
+    assert_eq!(header(&again, "x-agentd-job"), Some("j3"));
+    assert_eq!(jobs(&daemon), 3);
 }
 
 #[test]

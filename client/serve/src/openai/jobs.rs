@@ -149,6 +149,12 @@ pub(super) async fn handed_in(
     let handing = tasks.spawn(async move {
         let mut plan = match source.await? {
             Source::Job(row) => return Ok(*row),
+            Source::Running(row, plan) => {
+                if let Some(attempt) = plan.attempt {
+                    attempt.ended(Ok(row.job));
+                }
+                return Ok(*row);
+            }
             Source::Plan(plan) => plan,
         };
         let attempt = plan.attempt.take();

@@ -64,6 +64,9 @@ pub(super) enum Source {
     Plan(Box<Plan>),
     /// The turn that was sent when this was asked first.
     Job(Box<JobRow>),
+    /// One that has no end yet. Its agent may still say that it has lost what was said before, and then
+    /// the plan is sent.
+    Running(Box<JobRow>, Box<Plan>),
 }
 
 impl Plan {
@@ -87,6 +90,13 @@ impl Plan {
             attempt: None,
             alone: None,
         }
+    }
+
+    /// The request's own key is that of the turn that is lost.
+    fn under_another_key(mut self, asking: &Asking) -> Self {
+        let key = &mut self.send.idempotency_key;
+        *key = key.is_some().then(|| anew(asking));
+        self
     }
 
     /// While nobody else goes on in its session.
@@ -134,10 +144,15 @@ impl Source {
                 Some(row) if row.state == JobPhase::Cancelled => Err(cancelled(&row).into()),
                 // Its agent refused it without a look at it, and nobody was there to be told anew.
                 Some(row) if row.code.as_deref() == Some(Code::ContextLost.name()) => {
-                    let mut plan = plan.await?;
-                    let key = &mut plan.send.idempotency_key;
-                    *key = key.is_some().then(|| anew(asking));
-                    Ok(Self::Plan(Box::new(plan)))
+                    Ok(Self::Plan(Box::new(plan.await?.under_another_key(asking))))
+                }
+                Some(row) if row.finished_at.is_none() => {
+                    let plan = plan.await?.under_another_key(asking);
+                    Ok(match plan.send.history.is_empty() {
+                        // There is nothing that could be lost.
+                        true => Self::Job(Box::new(row)),
+                        false => Self::Running(Box::new(row), Box::new(plan)),
+                    })
                 }
                 Some(row) => Ok(Self::Job(Box::new(row))),
                 None => Ok(Self::Plan(Box::new(plan.await?))),
@@ -148,6 +163,10 @@ impl Source {
             Ok(Self::Plan(mut plan)) => {
                 plan.attempt = Some(attempt);
                 Ok(Self::Plan(plan))
+            }
+            Ok(Self::Running(row, mut plan)) => {
+                plan.attempt = Some(attempt);
+                Ok(Self::Running(row, plan))
             }
             Ok(Self::Job(row)) => {
                 attempt.ended(Ok(row.job));

@@ -147,6 +147,11 @@ pub(super) async fn begin<'a>(
 ) -> Result<(Taken, Lines<'a>), Refusal> {
     match source.await? {
         Source::Job(row) => found(app, &row).await,
+        Source::Running(row, plan) => {
+            let (taken, mut lines) = found(app, &row).await?;
+            (lines.anew, lines.attempt) = (Some(Box::new(plan.send)), plan.attempt);
+            Ok((taken, lines))
+        }
         Source::Plan(mut plan) => {
             let attempt = plan.attempt.take();
             match planned(app, *plan).await {
