@@ -109,6 +109,8 @@ pub enum ClientError {
         exit: Option<i32>,
         /// Has it said why on our standard error? Then `error` doesn't.
         told: bool,
+        /// What it said there and what to do, for whoever doesn't see it.
+        why: Option<String>,
     },
     /// The request can't be written down: nothing happened.
     #[error("the request was not sent: {0}")]
@@ -129,12 +131,14 @@ impl ClientError {
                 error,
                 exit: Some(UNWRITABLE),
                 told: false,
+                why: None,
             },
             // A setting is wrong there (`sysexits.h`): nobody has to start a daemon.
             Some(78) => Self::OneShotFailed {
                 error,
                 exit,
                 told: false,
+                why: None,
             },
             _ => Self::Unreachable { error, hint },
         }
@@ -204,7 +208,16 @@ impl Client {
                     (_, None) => format!("`agentd --stdio` did not get ready: {why}"),
                 };
                 let told = matches!(exit, Some(1..));
-                Err(ClientError::OneShotFailed { error, exit, told })
+                let why = match why {
+                    HelloError::Refused(said) if told => Some(said),
+                    _ => None,
+                };
+                Err(ClientError::OneShotFailed {
+                    error,
+                    exit,
+                    told,
+                    why,
+                })
             }
         }
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use agentd_base::hinted;
 use agentd_base::settings::MEND_IT;
+use agentd_protocol::Code;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use tokio::runtime::Runtime;
@@ -138,11 +139,15 @@ pub fn main() -> ExitCode {
                 | Command::Restore(_)
         )
     );
+    let serves_client = arguments.stdio && arguments.fallback_reason.is_some();
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // Every error names its source itself.
             let mut error = failure.error.to_string();
+            if serves_client {
+                tell_client(&error);
+            }
             if to_people {
                 error = hinted::in_lines(&error);
             }
@@ -154,6 +159,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// In place of an answer to its `hello`: it may pass that on to somebody who sees no standard error.
+fn tell_client(error: &str) {
+    let line =
+        serde_json::json!({"type": "error", "id": 0, "code": Code::Internal, "error": error});
+    let _gone = writeln!(std::io::stdout(), "{line}");
 }
 
 impl Arguments {

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Value, json};
 
 use crate::cli_jobs::piped;
-use crate::support::{AGENTD, Daemon, Place, Reaped, finish, wait_for};
+use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, finish, wait_for};
 
 const ASKED: &[u8] = b"{\"agent\":\"timmy\",\"prompt\":\"hi\"}\n";
 
@@ -220,4 +220,34 @@ fn stdio_takes_the_lines_it_began_with() {
     );
     // It names no session, and none is in use.
     assert!(of(&said, "error")["error"].is_string());
+}
+
+/// Clients of faces see no standard error.
+#[test]
+fn face_says_why_nothing_runs_alone() {
+    let place = Place::new("agents = 5\n");
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "agents", "arguments": {}}});
+    let version = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "c", "version": "1"}});
+    let greeting = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": version});
+    for (face, input) in [
+        ("pi", r#"{"type":"prompt","message":"hi"}"#.to_owned()),
+        ("bridge", r#"{"type":"run","message":"hi"}"#.to_owned()),
+        ("mcp", format!("{greeting}\n{call}")),
+    ] {
+        let mut command = place.command(AGENTCTL);
+        command.args(["serve", face]);
+        let said = finish(command, format!("{input}\n").as_bytes());
+        let why = said
+            .stderr
+            .lines()
+            .find_map(|line| line.strip_prefix("error: "));
+        let why = json!(why.unwrap_or_else(|| panic!("{said:?}"))).to_string();
+        assert!(
+            said.stdout.contains(why.trim_matches('"')),
+            "{face}: {said:#?}"
+        );
+        assert!(!said.stdout.contains("agentctl start"), "{face}: {said:#?}");
+    }
 }

@@ -251,6 +251,7 @@ mod tests {
                 error,
                 exit: code,
                 told: false,
+                why: None,
             };
             assert_eq!(of_client_error(&failed), exit, "{code:?}");
         }

@@ -224,6 +224,9 @@ pub(crate) fn sentence(why: &ClientError) -> String {
     match why {
         ClientError::Unreachable {
             hint: Some(hint), ..
+        }
+        | ClientError::OneShotFailed {
+            why: Some(hint), ..
         } => format!("{why}: {hint}"),
         _ => why.to_string(),
     }

@@ -9,6 +9,7 @@ use agentd_protocol::line::ErrorLine;
 use serde_json::{Map, Value, json};
 
 use super::wire::{AUTH_REQUIRED, RESOURCE_NOT_FOUND};
+use crate::face;
 use crate::json_rpc::{Failure, INTERNAL_ERROR, INVALID_PARAMS};
 
 /// The error of a turn, or of a request.
@@ -77,13 +78,9 @@ pub(super) fn unreachable(why: &ClientError) -> Failure {
         | ClientError::NotWritten(_)
         | ClientError::Unknown(_) => None,
     };
-    let message = match &hint {
-        Some(hint) => format!("{why}: {hint}"),
-        None => why.to_string(),
-    };
     Failure {
         data: Some(json!({"code": "unreachable", "retryable": true, "hint": hint})),
-        ..Failure::new(INTERNAL_ERROR, message)
+        ..Failure::new(INTERNAL_ERROR, face::sentence(why))
     }
 }
 

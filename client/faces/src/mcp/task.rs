@@ -17,7 +17,7 @@ use super::peer::Peer;
 use super::question::{Question, answer};
 use super::single::NOTHING_CANCELLED;
 use super::work::{Scene, Step, Work};
-use crate::face::Ticket;
+use crate::face::{self, Ticket};
 use crate::json_rpc::{Failure, INTERNAL_ERROR, INVALID_PARAMS};
 
 /// How often a client had best ask.
@@ -460,5 +460,5 @@ fn unknown(job: JobId) -> Step {
 }
 
 fn no_daemon(why: &ClientError) -> Step {
-    Step::Fails(Failure::new(INTERNAL_ERROR, why.to_string()))
+    Step::Fails(Failure::new(INTERNAL_ERROR, face::sentence(why)))
 }

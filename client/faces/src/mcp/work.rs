@@ -84,6 +84,10 @@ pub(super) trait Work: Send {
 /// Nobody serves, and whoever did so before may have accepted what `was_lost`: a model that took that for
 /// a failure would ask again, and have it done twice.
 pub(super) fn nobody_serves(why: &ClientError, was_lost: bool) -> Outcome {
+    let hint = match why {
+        ClientError::OneShotFailed { why: Some(why), .. } => why,
+        _ => agentd_client::client::START_IT,
+    };
     let why = why.to_string();
     match was_lost {
         true => {
@@ -91,7 +95,7 @@ pub(super) fn nobody_serves(why: &ClientError, was_lost: bool) -> Outcome {
                 "it may have been accepted, and run: when the daemon is back, `jobs` says so";
             Outcome::unknown(&why, hint)
         }
-        false => Outcome::refusal("unreachable", &why, Some(agentd_client::client::START_IT)),
+        false => Outcome::refusal("unreachable", &why, Some(hint)),
     }
 }
 
