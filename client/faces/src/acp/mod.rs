@@ -295,6 +295,7 @@ impl Acp {
                 reply,
                 way,
             } => self.set(&session, &reply, way, result, out),
+            What::SetAgain(session) => self.has_set_again(&session, result, out),
             What::Prompt {
                 reply, cancelled, ..
             } => match result {

@@ -205,7 +205,18 @@ impl Acp {
         };
         // Of an agent that doesn't say it nothing can be chosen.
         known.offer.learn(rows);
-        match &mut known.opening {
+        let how = known.opening.as_ref().map(|opening| opening.how);
+        // Made again, under another agent or under the one before, if that one can't start.
+        if matches!(how, None | Some(How::Agent(_))) && self.set_again(session, out) {
+            return;
+        }
+        self.has_all_models(session, out);
+    }
+
+    /// What can be chosen is known.
+    pub(super) fn has_all_models(&mut self, session: &str, out: &mut Outbox) {
+        let known = self.sessions.get_mut(session);
+        match known.and_then(|known| known.opening.as_mut()) {
             Some(opening) => opening.has_models = true,
             None => self.tell_options(session, out),
         }

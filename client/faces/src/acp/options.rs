@@ -52,6 +52,17 @@ pub(super) enum Chosen {
     Setting(Setting),
 }
 
+impl Setting {
+    /// Something of it is chosen anew.
+    pub(super) fn change(&mut self, to: &Self) {
+        if to.model.is_some() {
+            (self.provider, self.model) = (to.provider.clone(), to.model.clone());
+        }
+        self.thinking.clone_from(&to.thinking);
+        self.mode = to.mode.clone().or(self.mode.take());
+    }
+}
+
 impl Offer {
     /// What the agent says it has; the default is what the session's next turn takes.
     pub(super) fn learn(&mut self, models: Vec<ModelRow>) {
@@ -94,18 +105,29 @@ impl Offer {
     }
 
     /// A setting counts from now on.
-    pub(super) fn set(
-        &mut self,
-        provider: Option<&str>,
-        model: Option<&str>,
-        thinking: Option<String>,
-        mode: Option<String>,
-    ) {
-        self.mode = mode.or(self.mode.take());
-        if let Some(model) = model {
-            self.model = Some(full_name(provider, model));
+    pub(super) fn set(&mut self, setting: Setting) {
+        self.mode = setting.mode.or(self.mode.take());
+        if let Some(model) = setting.model {
+            self.model = Some(full_name(setting.provider.as_deref(), &model));
         }
-        self.thinking = thinking;
+        self.thinking = setting.thinking;
+    }
+
+    /// What can be chosen here of what was chosen before, with another agent or in another session.
+    pub(super) fn again(&self, before: &Setting) -> Option<Setting> {
+        let mut again = Setting::default();
+        let named = before.model.as_deref();
+        let named = named.map(|model| full_name(before.provider.as_deref(), model));
+        let is_it = |row: &&ModelRow| Some(row.full_name()) == named;
+        if let Some(row) = self.models.iter().find(is_it) {
+            (again.provider, again.model) = (row.provider.clone(), Some(row.model.clone()));
+            let levels = row.thinking.as_deref().unwrap_or_default();
+            let level = before.thinking.clone();
+            again.thinking = level.filter(|level| levels.contains(level));
+        }
+        let is_mode = |mode: &String| self.modes.iter().any(|row| row.id == *mode);
+        again.mode = before.mode.clone().filter(is_mode);
+        (again != Setting::default()).then_some(again)
     }
 
     fn row(&self) -> Option<&ModelRow> {
@@ -354,6 +376,32 @@ mod tests {
         offer
     }
 
+    /// What is empty isn't set.
+    fn setting(provider: &str, model: &str, thinking: &str) -> Setting {
+        let word = |word: &str| Some(word.to_owned()).filter(|word| !word.is_empty());
+        Setting {
+            provider: word(provider),
+            model: word(model),
+            thinking: word(thinking),
+            mode: None,
+        }
+    }
+
+    /// Of what was chosen under another agent this one keeps what it offers itself.
+    #[test]
+    fn acp_choice_is_kept_where_it_is_offered() {
+        let mut offer = offer();
+        let rows = json!([{"id": "plan"}]);
+        offer.learn_modes(serde_json::from_value(rows).unwrap(), None);
+        let mut chosen = setting("p", "one", "high");
+        chosen.mode = Some("plan".to_owned());
+        assert_eq!(offer.again(&chosen), Some(chosen));
+        let no_level = Some(setting("p", "two", ""));
+        assert_eq!(offer.again(&setting("p", "two", "high")), no_level);
+        assert_eq!(offer.again(&setting("q", "one", "high")), None);
+        assert_eq!(offer.again(&Setting::default()), None);
+    }
+
     fn current(offer: &Offer) -> Vec<(&'static str, String)> {
         let options = offer.options().into_iter();
         options
@@ -370,7 +418,7 @@ mod tests {
             ("thinking", "default".to_owned()),
         ];
         assert_eq!(current(&offer), at_first);
-        offer.set(Some("p"), Some("one"), Some("high".to_owned()), None);
+        offer.set(setting("p", "one", "high"));
         assert_eq!(current(&offer)[2], ("thinking", "high".to_owned()));
         for option in offer.options() {
             let values: Vec<&String> = option.options.iter().map(|one| &one.value).collect();
@@ -378,7 +426,7 @@ mod tests {
             assert!(!values.contains(&&"default".to_owned()), "{option:?}");
         }
         // A level that counted elsewhere is shown until another one is chosen.
-        offer.set(Some("p"), Some("one"), Some("max".to_owned()), None);
+        offer.set(setting("p", "one", "max"));
         let levels = offer.options().remove(2);
         assert!(
             levels
@@ -387,7 +435,7 @@ mod tests {
                 .any(|one| one.value == levels.current_value)
         );
         // That model has no levels.
-        offer.set(None, Some("three"), Some("high".to_owned()), None);
+        offer.set(setting("", "three", "high"));
         assert_eq!(current(&offer).len(), 2);
     }
 
@@ -440,13 +488,8 @@ mod tests {
     #[test]
     fn acp_options_take_what_they_offer() {
         let offer = offer();
-        let setting = |provider: Option<&str>, model: &str, thinking: Option<&str>| {
-            Ok(Chosen::Setting(Setting {
-                provider: provider.map(str::to_owned),
-                model: Some(model.to_owned()),
-                thinking: thinking.map(str::to_owned),
-                mode: None,
-            }))
+        let setting = |provider: &str, model: &str, thinking: &str| {
+            Ok(Chosen::Setting(setting(provider, model, thinking)))
         };
         for (option, wanted, expected) in [
             ("agent", "pi", Ok(Chosen::Same)),
@@ -454,11 +497,11 @@ mod tests {
             ("agent", "x", Err("expected one of pi, timmy")),
             ("model", "p/one", Ok(Chosen::Same)),
             ("model", "one", Ok(Chosen::Same)),
-            ("model", "p/two", setting(Some("p"), "two", None)),
-            ("model", "three", setting(None, "three", None)),
+            ("model", "p/two", setting("p", "two", "")),
+            ("model", "three", setting("", "three", "")),
             ("model", "four", Err("expected one of p/one, p/two, three")),
             ("thinking", "default", Ok(Chosen::Same)),
-            ("thinking", "low", setting(Some("p"), "one", Some("low"))),
+            ("thinking", "low", setting("p", "one", "low")),
             ("thinking", "max", Err("expected one of default, low, high")),
             ("colour", "red", Err("no option `colour`")),
         ] {

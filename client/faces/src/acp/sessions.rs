@@ -12,7 +12,7 @@ use agentd_protocol::{Code, Id};
 use serde_json::json;
 
 use super::failure::{self, check_directory, invalid, is_code};
-use super::options::{self, Chosen};
+use super::options::{self, Chosen, Setting};
 use super::state::{Deletion, How, ListedPage, Opening, Way, What};
 use super::wire::{ListSessions, OfSession, SessionInfo, SetTitle, Update};
 use super::{Acp, Agents};
@@ -335,13 +335,7 @@ impl Acp {
                 );
             }
             Chosen::Setting(setting) => {
-                let set = SetModel {
-                    session: session.to_owned(),
-                    provider: setting.provider,
-                    model: setting.model,
-                    thinking: setting.thinking,
-                    mode: setting.mode,
-                };
+                let set = set_model(session, setting);
                 let what = What::Set {
                     session: session.to_owned(),
                     reply: id.clone(),
@@ -424,6 +418,35 @@ impl Acp {
         }
     }
 
+    /// A setting counts, unless it was refused.
+    fn takes_setting(
+        &mut self,
+        session: &str,
+        result: Result<Line, Failure>,
+    ) -> Result<(), Failure> {
+        if let (
+            Line::SetModel {
+                provider,
+                model,
+                thinking,
+                mode,
+                ..
+            },
+            Some(known),
+        ) = (result?, self.sessions.get_mut(session))
+        {
+            let setting = Setting {
+                provider,
+                model,
+                thinking,
+                mode,
+            };
+            known.chosen.change(&setting);
+            known.offer.set(setting);
+        }
+        Ok(())
+    }
+
     pub(super) fn set(
         &mut self,
         session: &str,
@@ -432,29 +455,35 @@ impl Acp {
         result: Result<Line, Failure>,
         out: &mut Outbox,
     ) {
-        let done = match result {
-            Ok(Line::SetModel {
-                provider,
-                model,
-                thinking,
-                mode,
-                ..
-            }) => {
-                if let Some(known) = self.sessions.get_mut(session) {
-                    let (provider, model) = (provider.as_deref(), model.as_deref());
-                    known.offer.set(provider, model, thinking, mode);
-                }
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-            Err(failure) => Err(failure),
-        };
+        let done = self.takes_setting(session, result);
         // Also where it was refused: what the client shows is put right.
         self.tell_options(session, out);
         match done {
             Ok(()) => self.say_chosen(session, reply, way, out),
             Err(failure) => out.refuse(reply, &failure),
         }
+    }
+
+    /// Sets again what the client had chosen, where the session that has it now offers it.
+    pub(super) fn set_again(&mut self, session: &str, out: &mut Outbox) -> bool {
+        let known = self.sessions.get(session);
+        let Some(setting) = known.and_then(|known| known.offer.again(&known.chosen)) else {
+            return false;
+        };
+        let what = What::SetAgain(session.to_owned());
+        self.ask("set_model", &set_model(session, setting), what, out);
+        true
+    }
+
+    pub(super) fn has_set_again(
+        &mut self,
+        session: &str,
+        result: Result<Line, Failure>,
+        out: &mut Outbox,
+    ) {
+        // Refused, the agent's own stays, which is what is shown then.
+        let _refused = self.takes_setting(session, result);
+        self.has_all_models(session, out);
     }
 
     /// The agent works in another of its modes, by its own doing.
@@ -500,5 +529,15 @@ impl Acp {
             };
             self.tell(session, &[info], out);
         }
+    }
+}
+
+fn set_model(session: &str, setting: Setting) -> SetModel {
+    SetModel {
+        session: session.to_owned(),
+        provider: setting.provider,
+        model: setting.model,
+        thinking: setting.thinking,
+        mode: setting.mode,
     }
 }

@@ -13,7 +13,7 @@ use agentd_protocol::{Id, JobId};
 use serde_json::Value;
 
 use super::history::{History, Piece};
-use super::options::Offer;
+use super::options::{Offer, Setting};
 use super::question::Answers;
 use super::wire::Command;
 
@@ -32,6 +32,8 @@ pub(super) struct Session {
     /// Has it turns? Then its agent is the one it has.
     pub(super) begun: bool,
     pub(super) offer: Offer,
+    /// What was chosen in it by this client, whichever agent it had.
+    pub(super) chosen: Setting,
     /// While it is being opened, or made anew.
     pub(super) opening: Option<Opening>,
     /// Prompts that came meanwhile.
@@ -199,6 +201,8 @@ pub(super) enum What {
         reply: Id,
         way: Way,
     },
+    /// What was chosen before is set again, as its session was made anew.
+    SetAgain(String),
     /// A prompt that wasn't accepted yet; `cancelled` if it is to be ended at once.
     Prompt {
         session: String,

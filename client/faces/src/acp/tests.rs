@@ -1,5 +1,6 @@
 //! The face between an editor and a daemon that both are played here, line by line.
 
+mod choices;
 mod lists;
 mod opening;
 mod prompts;

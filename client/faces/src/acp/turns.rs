@@ -104,12 +104,12 @@ impl Acp {
                 },
                 Some(Line::Accepted(accepted)),
             ) => {
-                let job = accepted.job;
+                let (job, made) = (accepted.job, accepted.made);
                 let (session, cancelled) = (session.clone(), *cancelled);
                 let mut turn = Turn::new(&session, job, Some(reply.clone()));
                 turn.cancelled = cancelled;
                 let known = self.sessions.get(&session);
-                let is_another = accepted.made && known.is_some_and(|known| known.begun);
+                let is_another = made && known.is_some_and(|known| known.begun);
                 let another = is_another.then(|| turn.forgot(made_anew(&session)));
                 asked.what = What::Turn(job);
                 asked.fields = Value::Null;
@@ -119,6 +119,9 @@ impl Acp {
                     self.abort(job, out);
                 }
                 self.begins(&session, out);
+                if made {
+                    self.set_again(&session, out);
+                }
             }
             (What::Prompt { .. }, _) => {
                 if !is_draining(&line)

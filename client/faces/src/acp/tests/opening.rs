@@ -18,7 +18,7 @@ fn history(turns: Value) -> Value {
     json!({"type": "session.history", "ok": true, "session": SESSION, "turns": turns})
 }
 
-fn set_option(scene: &mut Scene, option: &str, value: &str) -> u64 {
+pub(super) fn set_option(scene: &mut Scene, option: &str, value: &str) -> u64 {
     let params = json!({"sessionId": SESSION, "configId": option, "value": value});
     scene.request("session/set_config_option", params)
 }
