@@ -317,11 +317,15 @@ mod tests {
     }
 
     async fn closed(client: &mut Client) -> CloseCode {
-        loop {
-            if let Message::Close(close) = client.next().await.unwrap().unwrap() {
-                return close.unwrap().code;
+        let closed = async {
+            loop {
+                if let Message::Close(close) = client.next().await.unwrap().unwrap() {
+                    return close.unwrap().code;
+                }
             }
-        }
+        };
+        let closed = tokio::time::timeout(3 * half::WITHIN, closed).await;
+        closed.expect("it is closed")
     }
 
     /// The beginning of a message that has no end; it may find nobody who reads it to its end.
