@@ -111,13 +111,13 @@ fn the_exit_code_says_what_became_of_it() {
 #[test]
 fn cli_error_is_a_sentence_and_a_hint() {
     let daemon = Daemon::start();
-    let failed = daemon.agentctl(&["send", "-q", "--agent", "chaox", "hi"]);
+    let failed = daemon.agentctl(&["send", "--agent", "chaox", "hi"]);
     assert_eq!(failed.stdout, "");
     assert_eq!(
         failed.stderr,
         "error: there is no agent `chaox`\nhint: did you mean `chaos`?\n"
     );
-    let failed = daemon.agentctl(&["send", "-q", "--agent", "chaos", "chaos:say so far;exit 4"]);
+    let failed = daemon.agentctl(&["send", "--agent", "chaos", "chaos:say so far;exit 4"]);
     assert_eq!(failed.stdout, "so far\n");
     assert!(
         failed
@@ -136,7 +136,7 @@ fn cli_without_a_daemon_it_needs_exits_69() {
         &["abort"],
         &["collect", "j1"],
         &["drain"],
-        &["send", "-q", "--no-fallback", "hi"],
+        &["send", "--no-fallback", "hi"],
         &["watch"],
     ] {
         let finished = place.agentctl(args);

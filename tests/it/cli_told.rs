@@ -7,6 +7,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use crate::cli_jobs::piped;
+use crate::screen::{at_terminal_with, ended};
 use crate::start::Started;
 use crate::support::{AGENTCTL, DEADLINE, Daemon, Place, Reaped, finish, lines, program, wait_for};
 
@@ -36,12 +37,16 @@ fn send_says_that_its_pipe_is_empty() {
     let daemon = Daemon::start();
     let said = "standard input is empty";
     let send = ["send", "-a", "chaos", "chaos:say hi"];
-    let sent = daemon.agentctl(&send);
-    assert_eq!((sent.code, sent.stdout.as_str()), (Some(0), "hi\n"));
-    assert!(sent.stderr.contains(said), "{sent:?}");
-    let quiet = [&send[..], &["-q"]].concat();
-    assert_eq!(daemon.agentctl(&quiet).stderr, "");
-    assert_eq!(piped(&daemon.place, &send, "x").stderr, "");
+    for (words, expected) in [(&send[..], true), (&[&send[..], &["-q"]].concat(), false)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer);
+        let (terminal, mut child) = at_terminal_with(&daemon.place, words, Some(reader.into()));
+        assert_eq!(ended(&mut child), (Some(0), "hi\n".to_owned()));
+        let shown = terminal.rest();
+        assert_eq!(shown.contains(said), expected, "{shown}");
+    }
+    // Nobody looks: cron, or a program that has none to pass on.
+    assert_eq!(daemon.agentctl(&send).stderr, "");
     for words in [&["send"][..], &["send", "-"]] {
         let refused = daemon.agentctl(words);
         assert_eq!(refused.code, Some(2), "{refused:?}");

@@ -145,12 +145,17 @@ impl Terminal {
 
 /// `agentctl` at a terminal, with its standard output beside it.
 pub fn at_terminal(place: &Place, args: &[&str]) -> (Terminal, Reaped) {
+    at_terminal_with(place, args, None)
+}
+
+/// The same, with something else than the terminal as standard input.
+pub fn at_terminal_with(place: &Place, args: &[&str], input: Option<Stdio>) -> (Terminal, Reaped) {
     let pty = openpty(None, None).unwrap();
     let slave = || Stdio::from(pty.slave.try_clone().unwrap());
     let mut command = place.command(AGENTCTL);
     command
         .args(args)
-        .stdin(slave())
+        .stdin(input.unwrap_or_else(slave))
         .stderr(slave())
         .stdout(Stdio::piped());
     let child = Reaped(command.spawn().unwrap());

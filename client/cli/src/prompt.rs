@@ -65,7 +65,8 @@ pub(super) fn prompt_of(
         Some(text) => {
             tell_silence(&stdin);
             let piped = read(stdin.lock())?;
-            if piped.is_empty() && notes == Notes::Told {
+            // A program, or cron, may have none to pass on; somebody who looks meant one.
+            if piped.is_empty() && notes == Notes::Told && io::stderr().is_terminal() {
                 output::note("standard input is empty: nothing goes behind the prompt");
             }
             return Ok(Ok(joined(text, piped)));
