@@ -51,7 +51,7 @@ fn response_is_gone_on_from_and_read_again() {
         assert_eq!(again[member], second[member], "{member}: {again}");
     }
     // Behind what a history's row has of a message.
-    let long = "long ".repeat(60_000);
+    let long = "long".repeat(75_000);
     let body = daemon.path("long.json");
     std::fs::write(&body, json!({"input": long}).to_string()).unwrap();
     let body = format!("@{}", body.display());
