@@ -123,6 +123,10 @@ impl Client {
                 } => return Err(error),
                 RequestError::NoAnswer(lost) | RequestError::Unknown { lost, .. } => lost,
                 RequestError::Refused(line) if self.is_lost_there(line.code) => LostError::Ended,
+                // What stands against it now may be what the first daemon accepted of it.
+                RequestError::Refused(_) if losses > 0 && kind.rules().effect.changes() => {
+                    return Err(lost_of(kind, LostError::Ended));
+                }
                 error => return Err(error),
             };
             losses += 1;

@@ -83,6 +83,11 @@ const ACCEPTED: Said = (
     r#"{"type":"dispatch","id":ID,"ok":true,"jobs":[{"job":"j1","session":"s","replayed":false}]}"#,
 );
 
+const REFUSED: Said = (
+    "dispatch",
+    r#"{"type":"error","id":ID,"code":"invalid-request","error":"it has begun","retryable":false}"#,
+);
+
 /// A server in front of a socket on which a test itself answers.
 fn in_front_of_nobody() -> Option<(Place, UnixListener, Http)> {
     needs("curl")?;
@@ -167,6 +172,8 @@ fn http_unknown_outcome_is_told_with_its_keys() {
         }
         let (lost, _) = scripted(&listener, &[HELLO]);
         assert_eq!(lost["type"], "jobs");
+        scripted(&listener, &[HELLO]);
+        scripted(&listener, &[HELLO, REFUSED]);
     });
     let turns = json!([{"prompt": "a"}, {"prompt": "b", "idempotency_key": "mine"}]);
     let lost = http.post("/v1/dispatch", &turns);
@@ -185,6 +192,9 @@ fn http_unknown_outcome_is_told_with_its_keys() {
     // What changes nothing is only not answered.
     let lost = http.curl("/v1/jobs", &[]);
     assert_eq!((lost.status, lost.code().as_str()), (503, "no-daemon"));
+    // What the first daemon accepted may be why the next one refuses it.
+    let lost = http.post("/v1/dispatch", &json!({"prompt": "a"}));
+    assert_eq!(lost.code(), "outcome-unknown", "{lost:?}");
     served.join().unwrap();
 }
 
