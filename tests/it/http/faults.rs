@@ -160,6 +160,49 @@ fn http_accepted_turn_is_told_though_daemon_lost() {
     }
 }
 
+const ROWS: Said = (
+    "jobs",
+    r#"{"type":"jobs","id":ID,"ok":true,"jobs":[{"job":"j1","session":"s","agent":"a","state":"queued","attempt":1,"preview":"a","accepted_at":"2026-01-01T00:00:00Z"}]}"#,
+);
+
+#[test]
+fn openai_accepted_turn_is_told_though_daemon_lost() {
+    let Some((_place, listener, http)) = in_front_of_nobody() else {
+        return;
+    };
+    let served = std::thread::spawn(move || {
+        [[HELLO, ACCEPTED], [HELLO, ROWS], [HELLO, ACCEPTED]]
+            .map(|said| scripted(&listener, &said).0["type"].clone())
+    });
+    let ask = |path: &str, attempt: &str| {
+        let count = format!("x-stainless-retry-count: {attempt}");
+        let body = json!({"input": "a", "background": path.ends_with("responses")});
+        http.post_with(path, &body, &["-H", &count])
+    };
+    let first = ask("/v1/responses", "0");
+    assert_eq!(first.status, 200, "{first:?}");
+    let first = first.json();
+    assert_eq!(
+        (&first["id"], &first["status"]),
+        (&json!("resp_j1"), &json!("queued"))
+    );
+    assert_eq!(ask("/v1/responses", "1").json()["id"], "resp_j1");
+    // The daemon that told of the first dies of this one, and the next accepts it.
+    let run = ask("/v1/runs", "0");
+    assert_eq!(run.status, 202, "{run:?}");
+    assert_eq!(run.json()["run_id"], "run_j1");
+    let lost = served.join().unwrap();
+    assert_eq!(lost, [json!("jobs"), json!("dispatch"), json!("jobs")]);
+    let away = ask("/v1/runs", "1");
+    assert_eq!(away.status, 503, "{away:?}");
+    let told = away.json()["error"]["message"].clone();
+    assert!(
+        told.as_str().unwrap().ends_with("accepted as job j1"),
+        "{told}"
+    );
+    assert!(away.head.contains("x-agentd-job: j1"), "{away:?}");
+}
+
 #[test]
 fn http_unknown_outcome_is_told_with_its_keys() {
     let Some((_place, listener, http)) = in_front_of_nobody() else {

@@ -211,11 +211,26 @@ impl Attempt {
         self.meant
     }
 
-    /// It was taken, or refused.
-    pub(super) fn ended(self, answer: Result<JobId, &Refusal>) {
-        let counts = answer.is_ok() || self.is_new;
-        if let Some(request) = self.request.as_ref().filter(|_| counts) {
-            self.attempts.remember(request, answer, Instant::now());
+    /// Its turn was taken: its retries find that.
+    pub(super) fn taken(self, job: JobId) {
+        if let Some(request) = &self.request {
+            self.attempts.remember(request, Ok(job), Instant::now());
+        }
+    }
+
+    /// It was refused; gives what its client is told.
+    pub(super) fn refused(self, refusal: Refusal) -> Refusal {
+        let Some(request) = &self.request else {
+            return refusal;
+        };
+        if self.is_new {
+            let now = Instant::now();
+            self.attempts.remember(request, Err(&refusal), now);
+            return refusal;
+        }
+        match self.meant {
+            Meant::Job(job) => refusal.after_job(job),
+            Meant::New | Meant::Unknown => refusal.after_unknown(),
         }
     }
 }
@@ -224,6 +239,8 @@ impl Attempt {
 mod tests {
     use super::*;
     use agentd_faces::openai::failure::Failure;
+    use axum::http::HeaderMap;
+    use tokio::sync::Semaphore;
 
     #[test]
     fn retry_of_what_was_refused_is_new() {
@@ -242,6 +259,32 @@ mod tests {
         attempts.remember("r", Err(&later), now);
         attempts.remember("r", Ok(JobId(1)), now);
         assert_eq!(meant(now), Meant::Job(JobId(1)), "another one was taken");
+    }
+
+    #[tokio::test]
+    async fn retry_that_is_refused_tells_of_earlier() {
+        let attempts = Attempts::default();
+        let told = async |count: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-stainless-retry-count", count.parse().unwrap());
+            let asking = Asking::read(&headers, "/v1/responses", "{}").unwrap();
+            let room = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+            let attempt = attempts.begin(&asking, room).await;
+            let refusal = attempt.refused(Failure::later(503, "no-daemon", "away").into());
+            (asking.request, refusal.failure.message, refusal.failure.job)
+        };
+        let (request, message, _) = told("0").await;
+        assert_eq!(message, "away");
+        // It was refused, so nothing was accepted; and once more.
+        assert_eq!(told("1").await.1, "away");
+        attempts.forget(&request, Instant::now());
+        let (_, message, job) = told("2").await;
+        assert!(message.contains("may have been accepted"), "{message}");
+        assert_eq!(job, None);
+        attempts.remember(&request, Ok(JobId(7)), Instant::now());
+        let (_, message, job) = told("3").await;
+        assert!(message.ends_with("was accepted as job j7"), "{message}");
+        assert_eq!(job, Some(JobId(7)));
     }
 
     #[test]

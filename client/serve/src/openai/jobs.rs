@@ -11,12 +11,13 @@ use agentd_client::wire::Nothing;
 use agentd_faces::openai::failure::Failure;
 use agentd_protocol::request::{Abort, Send, Wait};
 use agentd_protocol::rows::{
-    AgentRow, JobPhase, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow,
+    AgentRow, DispatchedRow, JobPhase, JobRow, QuestionRow, SessionPhase, SessionRow, TurnRow,
 };
 use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
 
 use super::plan::{Plan, Source};
+use super::turn::Taken;
 use super::{Refusal, answer};
 use crate::app::App;
 use crate::daemon::Lease;
@@ -139,62 +140,89 @@ pub(super) async fn epoch(app: &App) -> Result<String, Refusal> {
     Ok(epoch)
 }
 
-/// Hands a turn in, if it wasn't before, and gives its job. It is handed in whether or not anybody
-/// waits for that still: who has left asks again, and finds it.
+/// A turn that was handed in, as far as it is known.
+pub(super) struct HandedIn {
+    pub(super) taken: Taken,
+    pub(super) phase: JobPhase,
+}
+
+impl HandedIn {
+    fn of(row: &JobRow) -> Self {
+        Self {
+            taken: Taken::of(row),
+            phase: row.state,
+        }
+    }
+}
+
+/// Hands a turn in, if it wasn't before. It is handed in whether or not anybody waits for that still:
+/// who has left asks again, and finds it.
 pub(super) async fn handed_in(
     app: &Arc<App>,
     source: impl Future<Output = Result<Source, Refusal>> + std::marker::Send + 'static,
-) -> Result<JobRow, Refusal> {
+) -> Result<HandedIn, Refusal> {
     let (tasks, of) = (app.openai.tasks.clone(), Arc::clone(app));
     let handing = tasks.spawn(async move {
         let mut plan = match source.await? {
-            Source::Job(row) => return Ok(*row),
+            Source::Job(row) => return Ok(HandedIn::of(&row)),
             Source::Running(row, plan) => {
                 if let Some(attempt) = plan.attempt {
-                    attempt.ended(Ok(row.job));
+                    attempt.taken(row.job);
                 }
-                return Ok(*row);
+                return Ok(HandedIn::of(&row));
             }
             Source::Plan(plan) => plan,
         };
-        let attempt = plan.attempt.take();
-        let taken = taken(&of, *plan).await;
-        if let Some(attempt) = attempt {
-            attempt.ended(taken.as_ref().map(|row| row.job));
-        }
-        taken
+        let (attempt, agent) = (plan.attempt.take(), plan.send.agent.clone());
+        let accepted = match (accepted(&of, *plan).await, attempt) {
+            (Ok(row), Some(attempt)) => {
+                attempt.taken(row.job);
+                row
+            }
+            (Ok(row), None) => row,
+            (Err(refusal), Some(attempt)) => return Err(attempt.refused(refusal)),
+            (Err(refusal), None) => return Err(refusal),
+        };
+        let DispatchedRow { job, session, .. } = accepted;
+        // It was accepted: told that it can't be read now, its client would ask for another one.
+        Ok(match one(&of, job).await {
+            Ok(Some(row)) => HandedIn::of(&row),
+            Ok(None) | Err(_) => HandedIn {
+                taken: Taken {
+                    job,
+                    session,
+                    agent: agent.unwrap_or_default(),
+                },
+                phase: JobPhase::Queued,
+            },
+        })
     });
-    let row = handing
+    let handed_in = handing
         .await
         .unwrap_or_else(|_| Err(answer::lost().into()))?;
     // More isn't told of it.
-    app.openai.attempts.told(row.job);
-    Ok(row)
+    app.openai.attempts.told(handed_in.taken.job);
+    Ok(handed_in)
 }
 
-async fn taken(app: &App, mut plan: Plan) -> Result<JobRow, Refusal> {
+async fn accepted(app: &App, mut plan: Plan) -> Result<DispatchedRow, Refusal> {
     let mut send = std::mem::take(&mut plan.send);
     // Nobody is there who would hear of it and send the other one.
     send.require_context &= !plan.is_told_anew();
-    let job = match dispatched(app, send).await {
-        Ok(job) => job,
+    match dispatched(app, send).await {
+        Ok(row) => Ok(row),
         Err(refusal) => match plan.after(&refusal) {
-            Some(send) => dispatched(app, send).await?,
-            None => return Err(refusal),
+            Some(send) => dispatched(app, send).await,
+            None => Err(refusal),
         },
-    };
-    one(app, job).await?.ok_or_else(|| {
-        let why = format!("the job {job} was accepted, and is not there any more");
-        Failure::new(424, "strange-answer", why).into()
-    })
+    }
 }
 
-async fn dispatched(app: &App, send: Send) -> Result<JobId, Refusal> {
+async fn dispatched(app: &App, send: Send) -> Result<DispatchedRow, Refusal> {
     let mut client = app.daemon.lease().await?;
     let answer = client.dispatch(&[send]).await;
-    let rows = given_back(client, answer)?.value;
-    let row = rows.first().map(|row| row.job);
-    row.ok_or_else(|| {
+    let mut rows = given_back(client, answer)?.value;
+    rows.pop().ok_or_else(|| {
         let why = "the daemon accepted the turn, and gave no job";
         Failure::new(424, "strange-answer", why).into()
     })

@@ -169,13 +169,10 @@ impl Source {
                 Ok(Self::Running(row, plan))
             }
             Ok(Self::Job(row)) => {
-                attempt.ended(Ok(row.job));
+                attempt.taken(row.job);
                 Ok(Self::Job(row))
             }
-            Err(refusal) => {
-                attempt.ended(Err(&refusal));
-                Err(refusal)
-            }
+            Err(refusal) => Err(attempt.refused(refusal)),
         }
     }
 }

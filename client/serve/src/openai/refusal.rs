@@ -6,6 +6,7 @@ use agentd_client::asked::RequestError;
 use agentd_client::client::ClientError;
 use agentd_client::turn::TurnError;
 use agentd_faces::openai::failure::{Again, Failure};
+use agentd_protocol::JobId;
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +24,28 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 pub(crate) struct Refusal {
     pub(super) failure: Failure,
     headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    /// Of a retry that can't be answered now, though its turn is there.
+    pub(super) fn after_job(mut self, job: JobId) -> Self {
+        self.failure.job = Some(job);
+        self.after(&format!("was accepted as job {job}"))
+    }
+
+    /// Of a retry whose earlier attempts aren't known.
+    pub(super) fn after_unknown(self) -> Self {
+        self.after("may have been accepted: `agentctl jobs` has its job then")
+    }
+
+    /// Whoever asks no more has to know what became of the request.
+    fn after(mut self, what: &str) -> Self {
+        if self.failure.again == Again::Later {
+            let more = format!("; an earlier attempt at this request {what}");
+            self.failure.message.push_str(&more);
+        }
+        self
+    }
 }
 
 impl From<Failure> for Refusal {

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use super::answer::{self, IGNORED, Teller};
 use super::asking::{Asking, Name};
 use super::attempts::Held;
+use super::jobs::HandedIn;
 use super::plan::{Plan, Source};
 use super::read_again::{id_of, seconds, stored};
 use super::turn::Taken;
@@ -125,9 +126,8 @@ async fn in_background(
     request: &ResponseRequest,
     ignored: &[String],
 ) -> Result<Response, Refusal> {
-    let row = jobs::handed_in(app, source).await?;
-    let taken = Taken::of(&row);
-    let progress = match row.state {
+    let HandedIn { taken, phase } = jobs::handed_in(app, source).await?;
+    let progress = match phase {
         JobPhase::Queued | JobPhase::Held => Progress::Queued,
         _ => Progress::Running,
     };

@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 
 use super::asking::{Asking, Name};
 use super::plan::{Plan, Source};
-use super::turn::Taken;
 use super::{Refusal, answer, at, jobs, models, responses, session};
 use crate::app::App;
 use crate::body::{self, BodyText};
@@ -42,9 +41,9 @@ pub(super) async fn start(
     let attempt = app.openai.attempts.begin(&asking, room).await;
     let source =
         async move { Source::of(&of, &asking, attempt, plan(&of, &asking, &request)).await };
-    let row = jobs::handed_in(&app, source).await?;
-    let started = json!({"run_id": Id::Run.id(row.job), "status": "started"});
-    let headers = answer::headers(&Taken::of(&row), &ignored);
+    let taken = jobs::handed_in(&app, source).await?.taken;
+    let started = json!({"run_id": Id::Run.id(taken.job), "status": "started"});
+    let headers = answer::headers(&taken, &ignored);
     Ok((StatusCode::ACCEPTED, headers, Json(started)).into_response())
 }
 

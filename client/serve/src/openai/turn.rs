@@ -95,16 +95,20 @@ impl<'a> Lines<'a> {
             }
             Ok(Ok(())) | Err(_) => Ok(()),
         };
-        if let Some(attempt) = attempt {
-            attempt.ended(settled.as_ref().map(|()| taken.job));
+        match (settled, attempt) {
+            (Ok(()), Some(attempt)) => {
+                attempt.taken(taken.job);
+                Ok(())
+            }
+            (Err(refusal), Some(attempt)) => Err(attempt.refused(refusal)),
+            (settled, None) => settled,
         }
-        settled
     }
 
     /// Its retries find this turn.
     fn is_taken(&mut self, job: JobId) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.ended(Ok(job));
+            attempt.taken(job);
         }
     }
 
@@ -146,9 +150,13 @@ pub(super) async fn begin<'a>(
     source: impl Future<Output = Result<Source, Refusal>>,
 ) -> Result<(Taken, Lines<'a>), Refusal> {
     match source.await? {
-        Source::Job(row) => found(app, &row).await,
+        Source::Job(row) => {
+            let found = found(app, &row).await;
+            found.map_err(|refusal| refusal.after_job(row.job))
+        }
         Source::Running(row, plan) => {
-            let (taken, mut lines) = found(app, &row).await?;
+            let found = found(app, &row).await;
+            let (taken, mut lines) = found.map_err(|refusal| refusal.after_job(row.job))?;
             (lines.anew, lines.attempt) = (Some(Box::new(plan.send)), plan.attempt);
             Ok((taken, lines))
         }
@@ -163,9 +171,10 @@ pub(super) async fn begin<'a>(
                     Ok((taken, lines))
                 }
                 Err(refusal) => {
-                    if let Some(attempt) = attempt {
-                        attempt.ended(Err(&refusal));
-                    }
+                    let refusal = match attempt {
+                        Some(attempt) => attempt.refused(refusal),
+                        None => refusal,
+                    };
                     Err(models::explained(app, refusal).await)
                 }
             }
