@@ -20,7 +20,7 @@ mod turn;
 mod turns;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use agentd_client::ClientError;
@@ -185,6 +185,10 @@ pub struct Gateway {
     following: Option<Ticket>,
     /// The last numbered line that was told.
     seq: Option<u64>,
+    /// Turns that ended since a daemon was lost: the subscription may tell of them once more.
+    over: Option<BTreeSet<JobId>>,
+    /// What is told of turns that may be those of prompts which are asked for again.
+    held: Vec<(JobId, Received)>,
     /// Connections that were lost since the daemon last said something.
     losses: u32,
     /// What the client set for itself, while it is connected.
@@ -206,6 +210,8 @@ impl Gateway {
             asked: BTreeMap::new(),
             following: None,
             seq: None,
+            over: None,
+            held: Vec::new(),
             losses: 0,
             kept: BTreeMap::new(),
             stopped: false,
@@ -352,6 +358,7 @@ impl Face for Gateway {
             Some(_) if is_draining(&line) => {}
             Some(What::Prompt(..) | What::Background(..) | What::Turn(_)) => {
                 self.turn_line(ticket, line, out);
+                self.release(out);
             }
             Some(_) => {
                 let Some(asked) = self.asked.remove(&ticket) else {
@@ -373,6 +380,7 @@ impl Face for Gateway {
 
     fn daemon_lost(&mut self, _now: Instant, out: &mut Outbox) {
         self.following = None;
+        self.over.get_or_insert_default();
         self.losses += 1;
         if self.losses <= MOST_LOSSES && !self.sessions.is_empty() {
             self.follow(out);
@@ -396,6 +404,7 @@ impl Face for Gateway {
     fn unreachable(&mut self, why: &ClientError, _now: Instant, out: &mut Outbox) {
         let why = face::sentence(why);
         self.following = None;
+        self.held.clear();
         self.lose_turns(&why, out);
         for (_, asked) in std::mem::take(&mut self.asked) {
             self.answered(asked, Err(Failure::new(REFUSED, why.clone())), out);

@@ -424,6 +424,69 @@ fn gateway_goes_on_with_the_next_daemon() {
 }
 
 #[test]
+fn gateway_prompt_over_a_death_ends_once() {
+    let end = || {
+        let end = json!({"job": "j1", "code": "interrupted", "error": "agentd died"});
+        scripted::facts(SESSION, end)
+    };
+    let told = [
+        r#"result {"status":"streaming"}"#,
+        "message.start",
+        "message.complete error: agentd died error",
+        "session.info",
+    ];
+    let begun = || {
+        let mut scene = Scene::open();
+        let working = json!({"session": SESSION, "change": "state", "state": "working"});
+        scene.follow("session_changed", working);
+        scene.told();
+        scene.call(
+            "prompt.submit",
+            json!({"session_id": SESSION, "text": "hello"}),
+        );
+        scene
+    };
+    let lost = |scene: &mut Scene| {
+        scene.face.daemon_lost(scene.now, &mut scene.out);
+        scene.asked.clear();
+        scene.take();
+    };
+    // It was accepted, and nothing said that it runs.
+    let mut scene = begun();
+    scene.accept("j1", false);
+    lost(&mut scene);
+    scene.follow("error", end());
+    assert_eq!(
+        scene.said.last().unwrap()["params"]["payload"]["running"],
+        false
+    );
+    assert_eq!(scene.told(), told);
+    // Nothing came back: the subscription may tell of it before the send does, or after it.
+    let accepted = json!({"seq": 1, "replayed": false, "job": "j1", "session": SESSION,
+        "agent": "a", "ignored": [], "running": false});
+    let mut scene = begun();
+    lost(&mut scene);
+    scene.follow("accepted", accepted.clone());
+    scene.follow("error", end());
+    assert_eq!(scene.told(), [""; 0]);
+    let send = scene.asked("send");
+    let line = |kind: &str, mut line: Value| {
+        line["type"] = json!(kind);
+        line
+    };
+    scene.daemon(&send, line("accepted", accepted.clone()));
+    assert_eq!(scene.told(), told);
+    let mut scene = begun();
+    lost(&mut scene);
+    let send = scene.asked("send");
+    scene.daemon(&send, line("accepted", accepted.clone()));
+    scene.daemon(&send, line("error", end()));
+    scene.follow("accepted", accepted);
+    scene.follow("error", end());
+    assert_eq!(scene.told(), told);
+}
+
+#[test]
 fn gateway_daemon_that_is_gone_is_told() {
     let mut scene = Scene::running();
     scene.call("session.usage", json!({"session_id": SESSION}));

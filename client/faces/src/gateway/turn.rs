@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use agentd_client::again::Heard;
 use agentd_client::wire::Received;
-use agentd_protocol::JobId;
 use agentd_protocol::line::{FileChange, Level, Line, Stop, TurnFacts};
 use agentd_protocol::rows::TurnRow;
+use agentd_protocol::{Code, JobId};
 use serde_json::{Value, json};
 
 use super::question::Question;
@@ -28,6 +28,8 @@ pub(super) struct Turn {
     /// Did this client ask for it?
     pub(super) is_ours: bool,
     pub(super) is_background: bool,
+    /// Was its client told that it runs?
+    pub(super) is_promised: bool,
     /// Was all of it told already, as the session's past?
     pub(super) is_told: bool,
     is_started: bool,
@@ -76,6 +78,7 @@ impl Turn {
             user: String::new(),
             is_ours: false,
             is_background: false,
+            is_promised: false,
             is_told: false,
             is_started: false,
             heard,
@@ -144,6 +147,10 @@ impl Turn {
                 return self.ends(job, (status, error), end.turn, events);
             }
             Line::Error(error) => {
+                if error.code == Code::Interrupted {
+                    // It ran, though nobody may have said so before the daemon died.
+                    self.starts(events);
+                }
                 let why = hinted(&error);
                 let facts = error.turn.unwrap_or_default();
                 return self.ends(job, ("error", Some(why)), facts, events);
@@ -243,6 +250,9 @@ impl Turn {
         facts: TurnFacts,
         events: &mut Vec<Event>,
     ) -> Happened {
+        if self.is_promised {
+            self.starts(events);
+        }
         for call in self.calls.keys().cloned().collect::<Vec<_>>() {
             self.call_ends(job, &call, (false, "interrupted", 0, &[]), events);
         }

@@ -9,12 +9,16 @@ use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{Line, SessionChange, SessionChanged};
 use agentd_protocol::request::work::Answer;
 use agentd_protocol::request::{Abort, AfterFailure, OnQuestion, Send};
+use agentd_protocol::rows::SessionPhase;
 use agentd_protocol::{Id, JobId};
 use serde_json::{Value, json};
 
 use super::beside::tell_background;
+use super::row::is_working;
 use super::turn::{End, Event, Happened, Turn};
-use super::{BAD_VALUE, BUSY, Begun, Gateway, MISSING, REFUSED, What, event, failure, row, wire};
+use super::{
+    Asked, BAD_VALUE, BUSY, Begun, Gateway, MISSING, REFUSED, What, event, failure, row, wire,
+};
 use crate::face::{Outbox, Ticket, job_of};
 use crate::json_rpc::{self, Failure, INVALID_PARAMS};
 
@@ -82,6 +86,7 @@ impl Gateway {
                         let waits = self.turns.values().any(|one| one.session.as_deref() == of);
                         let status = if waits { "queued" } else { "streaming" };
                         out.answer(&reply, &json!({"status": status}));
+                        turn.is_promised = !waits;
                         turn.user = text;
                         turn.session = Some(session.clone());
                         if let Some(known) = self.sessions.get_mut(&session) {
@@ -125,7 +130,10 @@ impl Gateway {
     /// A line of the subscription.
     pub(super) fn followed_line(&mut self, line: Received, out: &mut Outbox) {
         match &line.line {
-            Some(Line::Live { seq, .. }) => self.seq = self.seq.max(Some(*seq)),
+            Some(Line::Live { seq, .. }) => {
+                self.seq = self.seq.max(Some(*seq));
+                self.over = None;
+            }
             Some(Line::SessionChanged(change)) => {
                 let change = change.clone();
                 self.changed(*change, out);
@@ -134,24 +142,45 @@ impl Gateway {
             Some(Line::Error(error)) if job_of_error(&line).is_none() => {
                 // What came after the last line that was told is forgotten.
                 let why = error.error.clone();
-                (self.following, self.seq) = (None, None);
+                (self.following, self.seq, self.over) = (None, None, None);
                 self.lose_turns(&why, out);
                 self.losses += 1;
                 if self.losses < agentd_client::again::MOST_LOSSES {
                     self.follow(out);
                 }
             }
-            Some(known) => {
-                if let Some(job) = job_of(known) {
-                    self.feed(job, line, out);
-                }
-            }
+            Some(known) => match job_of(known) {
+                Some(job) if self.may_answer_a_prompt(job) => self.held.push((job, line)),
+                Some(job) => self.feed(job, line, out),
+                None => {}
+            },
             None => {}
+        }
+    }
+
+    /// Is it a turn that nobody knows, while a prompt that may have become it is asked for again?
+    fn may_answer_a_prompt(&self, job: JobId) -> bool {
+        let asked_again = |asked: &Asked| {
+            asked.lost > 0 && matches!(asked.what, What::Prompt(..) | What::Background(..))
+        };
+        !self.turns.contains_key(&job) && self.asked.values().any(asked_again)
+    }
+
+    /// Tells what was held back until such a prompt was answered.
+    pub(super) fn release(&mut self, out: &mut Outbox) {
+        for (job, line) in std::mem::take(&mut self.held) {
+            match self.may_answer_a_prompt(job) {
+                true => self.held.push((job, line)),
+                false => self.feed(job, line, out),
+            }
         }
     }
 
     /// A line of a turn, from wherever it came.
     fn feed(&mut self, job: JobId, line: Received, out: &mut Outbox) {
+        if self.over.as_ref().is_some_and(|over| over.contains(&job)) {
+            return;
+        }
         let turn = self.turns.entry(job).or_insert_with(Turn::new);
         let mut events = Vec::new();
         let happened = turn.line(job, line, &mut events);
@@ -233,6 +262,9 @@ impl Gateway {
         let Some(turn) = self.turns.remove(&job) else {
             return;
         };
+        if let Some(over) = &mut self.over {
+            over.insert(job);
+        }
         if turn.is_background {
             // Its session was kept in place of the prompt.
             return tell_background(&turn.user, job, &said(), out);
@@ -244,6 +276,12 @@ impl Gateway {
             return;
         };
         session.count(&end.facts);
+        let of = Some(name.as_str());
+        let goes_on = self.turns.values().any(|one| one.session.as_deref() == of);
+        if is_working(session.state) && !goes_on {
+            // A daemon that died doesn't say so.
+            session.state = SessionPhase::Idle;
+        }
         let usage = row::usage(session);
         if turn.is_told {
             return;
