@@ -11,8 +11,15 @@ use super::commands::Reply;
 use super::message::Past;
 use super::{Asked, Begins, Opening, Pi, What, Whose};
 use crate::face::Outbox;
+use crate::title::short;
 
 impl Pi {
+    fn was_left(&mut self, text: &str, result: Result<Line, String>, out: &mut Outbox) {
+        if let Err(why) = result {
+            self.notice(&format!("`{}` is not run: {why}", short(text)), out);
+        }
+    }
+
     /// What was asked has an answer.
     pub(super) fn answered(
         &mut self,
@@ -21,7 +28,8 @@ impl Pi {
         out: &mut Outbox,
     ) {
         match asked.what {
-            What::Turn | What::Left | What::Nobody => {}
+            What::Turn | What::Nobody => {}
+            What::Left(text) => self.was_left(&text, result, out),
             What::Copy => match result {
                 Ok(_) => self.look_at_past(Whose::First, out),
                 Err(why) => {

@@ -83,7 +83,7 @@ enum What {
     Turn,
     Steer(String),
     /// A word that waits when the client leaves.
-    Left,
+    Left(String),
     Latest,
     /// The first session is the copy of another.
     Copy,
@@ -442,7 +442,7 @@ impl Face for Pi {
         let counts = |asked: &Asked| match asked.what {
             // It goes on.
             What::Turn | What::Nobody => false,
-            What::Left | What::Steer(_) => true,
+            What::Left(_) | What::Steer(_) => true,
             // Its answer would be told to the client.
             _ => !self.stopped,
         };

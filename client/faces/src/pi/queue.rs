@@ -108,6 +108,13 @@ impl Queue {
         self.follow_up.clear();
     }
 
+    /// Takes out what waits here and not with the daemon, by its texts.
+    pub(super) fn take_own(&mut self) -> Vec<String> {
+        let behind = self.unsteered.drain(..).chain(self.follow_up.drain(..));
+        let behind = behind.map(|words| words.text);
+        self.steering.drain(..).chain(behind).collect()
+    }
+
     /// What the next turn says: words that came too late for the one before are the first of it.
     pub(super) fn next(&mut self) -> Option<Words> {
         if self.unsteered.is_empty() {

@@ -17,6 +17,7 @@ use super::queue::{Mode, Words};
 use super::turn::{End, Happened, Turn};
 use super::{Asked, Pi, What, refusal};
 use crate::face::{Outbox, job_of};
+use crate::title::short;
 
 /// What a request has besides its fields.
 const ENVELOPE: usize = 256;
@@ -260,15 +261,36 @@ impl Pi {
         self.leave(out);
     }
 
-    /// Once the client has left, what is to be said after the turn waits with the daemon.
+    /// Once the client has left, what is to be said after the turn waits with the daemon. Where the
+    /// turn before it goes on no more nothing waits for the next prompt, and that is said.
     pub(super) fn leave(&mut self, out: &mut Outbox) {
-        let goes_on = |turn: &Turn| turn.is_accepted() && !turn.aborted;
-        if !self.left || !self.turn.as_ref().is_some_and(goes_on) {
+        if !self.left {
             return;
         }
-        while let Some(words) = self.queue.next_behind() {
-            let send = self.send(words);
-            self.ask("send", &send, What::Left, out);
+        match &self.turn {
+            Some(turn) if turn.aborted => self.drop_queue(out),
+            Some(turn) if turn.is_accepted() => {
+                while let Some(words) = self.queue.next_behind() {
+                    let text = words.text.clone();
+                    let send = self.send(words);
+                    self.ask("send", &send, What::Left(text), out);
+                }
+            }
+            // Its answer says more.
+            Some(_) => {}
+            None => self.drop_queue(out),
+        }
+    }
+
+    fn drop_queue(&mut self, out: &mut Outbox) {
+        let texts = self.queue.take_own();
+        let texts: Vec<String> = texts.iter().map(|text| short(text)).collect();
+        if !texts.is_empty() {
+            let why = format!(
+                "what waited behind a turn that failed or was ended is not run, send it again: `{}`",
+                texts.join("`, `")
+            );
+            self.notice(&why, out);
         }
     }
 
@@ -373,6 +395,7 @@ impl Pi {
             out.say(&json!({"type": "agent_settled", "aborted": aborted}));
         }
         self.settled(out);
+        self.leave(out);
     }
 
     /// What waited for the end of the run, or of a compaction.

@@ -141,3 +141,52 @@ fn pi_daemon_that_does_not_answer_is_told() {
     let told = ["get_available_models", "get_commands"].map(failed);
     assert_eq!(unreachable(&mut scene), told);
 }
+
+#[test]
+fn pi_queue_behind_a_failure_is_told() {
+    let told = "what waited behind a turn that failed or was ended is not run, send it again: `first…`, `then`";
+    let error = || facts(json!({"code": "interrupted", "error": "agentd died"}));
+    let queued = || {
+        let mut scene = Scene::running();
+        for text in ["first\nand more", "then"] {
+            scene.command("follow_up", json!({"message": text}));
+        }
+        scene
+    };
+    // The turn failed, was aborted and has not ended, or its client's next prompt is refused.
+    let mut failed = queued();
+    failed.turn("error", error());
+    let mut aborted = queued();
+    aborted.command("abort", json!({}));
+    let mut refused = queued();
+    refused.turn("error", error());
+    refused.command("prompt", json!({"message": "on"}));
+    for mut scene in [failed, aborted, refused] {
+        scene.asked.retain(|ask| ask.kind != "steer");
+        scene.said.clear();
+        scene.face.client_ended(scene.now, &mut scene.out);
+        scene.take();
+        if scene.said.is_empty() {
+            let full = json!({"type": "error", "code": "queue-full", "error": "full"});
+            scene.answer("send", full);
+        }
+        let notes = scene
+            .said
+            .iter()
+            .filter_map(|said| said["message"].as_str());
+        assert_eq!(notes.collect::<Vec<_>>(), [told]);
+        assert!(scene.face.is_done());
+        assert!(scene.asked.iter().all(|ask| ask.fields["text"] != "then"));
+    }
+    // What is left and can't be taken is told, too.
+    let mut scene = Scene::running();
+    scene.command("follow_up", json!({"message": "then"}));
+    scene.said.clear();
+    scene.face.client_ended(scene.now, &mut scene.out);
+    scene.take();
+    let left = scene.asked.pop().unwrap();
+    assert_eq!(left.fields["text"], "then");
+    let full = json!({"type": "error", "code": "queue-full", "error": "full"});
+    scene.daemon(&left, full);
+    assert_eq!(scene.said[0]["message"], "`then` is not run: full");
+}
