@@ -8,6 +8,7 @@ use agentd_protocol::{Id, JobId};
 use crate::ids::{ConnId, FollowId, Process, QuestionId, SessionId, TurnId};
 use crate::jobs::job::{Batch, Waiter};
 use crate::peers::lookup::Asked;
+use crate::peers::waiting::Redispatched;
 use crate::store::{Pins, TextPiece};
 use crate::worker::Reply;
 
@@ -58,6 +59,8 @@ pub(crate) enum Awaiting {
     },
     /// A send that is refused unless its key is known.
     Key { waiter: Waiter, rejected: Rejected },
+    /// A `dispatch` that is refused unless its keys are known.
+    Redispatched(Box<Redispatched>),
     /// A `collect`, for jobs that aren't in memory.
     Collect(u64),
     /// A send whose key another job has.

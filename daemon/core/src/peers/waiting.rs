@@ -2,9 +2,10 @@
 //!
 //! Owns the data of each kind. What they wait for is in the rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Ignored;
 use agentd_protocol::{Code, Id, JobId};
 
@@ -45,6 +46,29 @@ pub(crate) struct Dispatching {
     /// Has each of its jobs a key?
     pub(crate) keyed: bool,
     pub(crate) ignored: Vec<Vec<Ignored>>,
+}
+
+/// Keys of requests, each with what its request is compared by.
+pub(crate) type Keys = VecDeque<(String, String)>;
+
+/// A `dispatch` that is refused, unless the store knows all its keys.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Redispatched {
+    pub(crate) dispatching: Dispatching,
+    /// Which of its jobs was refused.
+    pub(crate) item: usize,
+    pub(crate) rejected: Rejected,
+    /// Nobody has asked for these yet.
+    pub(crate) keys: Keys,
+    /// Who has those before them.
+    pub(crate) found: Vec<JobId>,
+}
+
+impl Redispatched {
+    /// Has each of its jobs a key, and is it not already known who has them?
+    pub(crate) fn may_be_known(&self) -> bool {
+        self.dispatching.keyed && self.rejected.code != Code::IdempotencyConflict
+    }
 }
 
 /// A `restart_worker` that waits for its processes.

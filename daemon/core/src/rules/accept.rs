@@ -459,6 +459,7 @@ impl State {
 
     /// None of a batch was accepted, because of one of them.
     fn not_accepted(&mut self, batch: &Batch, item: usize, rejected: Rejected) {
+        let keys = self.keys_of(&batch.turns);
         for turn in &batch.turns {
             let new = self.jobs.get(turn).and_then(|job| job.accept.as_ref());
             let key = new.and_then(|new| Some((new.key.clone()?, new.hashed.clone())));
@@ -474,7 +475,7 @@ impl State {
             }
         }
         if let Some(dispatch) = batch.dispatch {
-            self.dispatch_refused(dispatch, item, rejected);
+            self.dispatch_refused(dispatch, item, rejected, keys);
         }
     }
 

@@ -2,25 +2,27 @@
 //!
 //! Owns the requests that wait for that commit. How one job is made is in `accept.rs`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::Line;
-use agentd_protocol::request::Decoded;
+use agentd_protocol::request::{Decoded, Send};
 use agentd_protocol::rows::DispatchedRow;
 use agentd_protocol::work::Dispatch;
-use agentd_protocol::{Code, Id, Request};
+use agentd_protocol::{Code, Id, JobId, Request, request};
 
 use crate::attached::Content;
 use crate::event::RequestContext;
 use crate::ids::{ConnId, TurnId};
 use crate::jobs::job::Batch;
 use crate::log::Dangling;
-use crate::peers::waiting::Dispatching;
+use crate::outbox::awaiting::Awaiting;
+use crate::peers::waiting::{Dispatching, Keys, Redispatched};
 use crate::rules::accept::Placing;
 use crate::settings::Served;
 use crate::state::State;
-use crate::store::Written;
+use crate::store::{Keyed, Loaded, Query, Written};
 
 /// Waiting time of a dispatched turn that names none: a day, as nobody waits for its answer.
 const EXPIRES: Duration = Duration::from_secs(86_400);
@@ -74,17 +76,23 @@ impl State {
         let mut turns = Vec::new();
         let mut ignored = Vec::new();
         let mut refused = None;
+        // Of a refused one, and of what is behind it.
+        let mut others = Keys::new();
         for (item, job) in dispatch.jobs.into_iter().enumerate() {
+            ignored.push(job.ignored);
+            // The first refusal is the answer; what is behind it would be undone anyway.
+            if refused.is_some() {
+                others.extend(key_of(&job.send));
+                continue;
+            }
             let contents = facts.contents.get(item).cloned().unwrap_or_default();
             match self.make_dispatched(conn, job.send, contents, facts) {
                 Ok(turn) => turns.push(turn),
-                Err(rejected) => {
+                Err((send, rejected)) => {
+                    others.extend(key_of(&send));
                     refused = Some((item, rejected));
-                    // The first refusal is the answer; what is behind it would be undone anyway.
-                    break;
                 }
             }
-            ignored.push(job.ignored);
         }
         let number = self.outbox.number();
         let dispatching = Dispatching {
@@ -95,11 +103,13 @@ impl State {
         };
         self.peers.dispatch(number, dispatching);
         if let Some((item, rejected)) = refused {
+            let mut keys = self.keys_of(&turns);
+            keys.append(&mut others);
             // None of them was told to the store: taken back, they leave no trace.
             for turn in turns {
                 self.drop_pending(turn);
             }
-            return self.dispatch_refused(number, item, rejected);
+            return self.dispatch_refused(number, item, rejected, keys);
         }
         self.ask_to_accept(Batch {
             turns,
@@ -110,17 +120,22 @@ impl State {
     fn make_dispatched(
         &mut self,
         conn: ConnId,
-        send: agentd_protocol::request::Send,
+        send: Send,
         contents: Vec<Content>,
         facts: &RequestContext,
-    ) -> Result<TurnId, Rejected> {
-        self.room_for(&send, facts)?;
-        let parent = self.parent_of(send.parent, &facts.descent)?;
+    ) -> Result<TurnId, (Box<Send>, Rejected)> {
         let known = send
             .session
             .as_ref()
             .and_then(|name| self.sessions.named(name));
-        let session = self.session_for(&send, known, facts)?;
+        let placed = self
+            .room_for(&send, facts)
+            .and_then(|()| self.parent_of(send.parent, &facts.descent))
+            .and_then(|parent| Ok((parent, self.session_for(&send, known, facts)?)));
+        let (parent, session) = match placed {
+            Ok(placed) => placed,
+            Err(rejected) => return Err((Box::new(send), rejected)),
+        };
         let placing = Placing {
             expires: EXPIRES,
             ..Placing::of_send(session, parent, contents)
@@ -128,7 +143,8 @@ impl State {
         // Without a sender: the numbers are the answer, and who wants the ends collects or
         // subscribes.
         let turn = self.make_pending(None, send, &placing);
-        let turn = turn.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
+        let gone = || Rejected::new(Code::Internal, "the session is gone");
+        let turn = turn.ok_or_else(|| (Box::default(), gone()));
         if turn.is_err() {
             self.forget_session_if_idle(session);
         }
@@ -164,12 +180,87 @@ impl State {
         self.answer(dispatching.conn, dispatching.id, &line);
     }
 
-    /// Nothing was accepted, because of one of the jobs. While the store says nothing, that is not
-    /// known of what was asked with the same keys before.
-    pub(crate) fn dispatch_refused(&mut self, number: u64, item: usize, rejected: Rejected) {
+    /// The keys of pending jobs, as far as they have one.
+    pub(crate) fn keys_of(&self, turns: &[TurnId]) -> Keys {
+        let new = |turn| self.jobs.get(turn)?.accept.as_ref();
+        let keys = turns.iter().filter_map(new);
+        keys.filter_map(|new| Some((new.key.clone()?, new.hashed.clone())))
+            .collect()
+    }
+
+    /// Nothing was accepted now, because of one of the jobs: but all of them may have been, when they
+    /// were asked with the same keys before.
+    pub(crate) fn dispatch_refused(
+        &mut self,
+        number: u64,
+        item: usize,
+        rejected: Rejected,
+        mut keys: Keys,
+    ) {
         let Some(dispatching) = self.peers.dispatched(number) else {
             return self.outbox.dangling(Dangling::Request(number));
         };
+        let first = keys.pop_front();
+        let again = Redispatched {
+            dispatching,
+            item,
+            rejected,
+            keys,
+            found: Vec::new(),
+        };
+        match first.filter(|_| again.may_be_known() && !self.store_silent) {
+            Some(key) => self.look_for_dispatched(again, key),
+            None => self.none_dispatched(again),
+        }
+    }
+
+    fn look_for_dispatched(&mut self, again: Redispatched, (key, hashed): (String, String)) {
+        let awaiting = Awaiting::Redispatched(Box::new(again));
+        self.outbox.load(awaiting, Query::Key { key, hashed });
+    }
+
+    /// The store says who has a key, or, when it has said so of all of them, which jobs those are.
+    pub(crate) fn redispatched(&mut self, mut again: Redispatched, loaded: Loaded) {
+        match loaded {
+            Loaded::Key(Keyed::Same { job }) => {
+                again.found.push(job);
+                match again.keys.pop_front() {
+                    Some(key) => self.look_for_dispatched(again, key),
+                    None => {
+                        let jobs = again.found.clone();
+                        let awaiting = Awaiting::Redispatched(Box::new(again));
+                        self.outbox.load(awaiting, Query::Jobs { jobs });
+                    }
+                }
+            }
+            Loaded::Jobs(rows) if rows.len() == again.found.len() => {
+                let sessions: BTreeMap<JobId, String> =
+                    rows.into_iter().map(|row| (row.job, row.session)).collect();
+                let Dispatching {
+                    conn, id, ignored, ..
+                } = again.dispatching;
+                let rows = again.found.into_iter().zip(ignored);
+                let rows = rows.map(|(job, ignored)| DispatchedRow {
+                    job,
+                    session: sessions.get(&job).cloned().unwrap_or_default(),
+                    replayed: true,
+                    ignored,
+                });
+                let jobs = rows.collect();
+                self.answer(conn, id, &Line::Dispatch { ok: true, jobs });
+            }
+            _ => self.none_dispatched(again),
+        }
+    }
+
+    /// While the store says nothing, it isn't known what was accepted before.
+    fn none_dispatched(&mut self, again: Redispatched) {
+        let Redispatched {
+            dispatching,
+            item,
+            rejected,
+            ..
+        } = again;
         let (fate, code) = match rejected.code {
             Code::OutcomeUnknown | Code::StoreFailed if self.store_silent => {
                 ("it can't say what was accepted", Code::OutcomeUnknown)
@@ -184,4 +275,9 @@ impl State {
         };
         self.refuse(dispatching.conn, dispatching.id, rejected);
     }
+}
+
+/// The key of a send, and what its request is compared by.
+fn key_of(send: &Send) -> Option<(String, String)> {
+    Some((send.idempotency_key.clone()?, request::hashed(send)))
 }

@@ -319,6 +319,41 @@ fn delegation_of_what_nobody_awaits_may_report() {
     assert_eq!(world.answer(child, 1)["type"], "accepted");
 }
 
+/// Its session has begun by then, so that the same words are refused as a beginning.
+#[test]
+fn dispatch_again_finds_jobs_it_would_refuse() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let one = |key: &str| {
+        format!(
+            r#"{{"text":"x","session":"s-{key}","system":"be brief","idempotency_key":"{key}"}}"#
+        )
+    };
+    let dispatch = |keys: &[&str]| {
+        let jobs: Vec<String> = keys.iter().map(|key| one(key)).collect();
+        format!(r#"{{"type":"dispatch","jobs":[{}]}}"#, jobs.join(","))
+    };
+    world.request(conn, 1, &dispatch(&["a", "b"]));
+    assert_eq!(jobs_of(&world, conn, 1), ["j1", "j2"]);
+    world.request(conn, 2, &dispatch(&["a", "b"]));
+    assert_eq!(jobs_of(&world, conn, 2), ["j1", "j2"]);
+    let row = world.answer(conn, 2)["jobs"][1].clone();
+    assert_eq!(
+        (row["replayed"].as_bool(), row["session"].as_str()),
+        (Some(true), Some("s-b"))
+    );
+    // One that is new makes it another dispatch: all of it or nothing.
+    for (id, keys) in [(3, ["a", "c"]), (4, ["c", "a"])] {
+        world.request(conn, id, &dispatch(&keys));
+        let error = world.answer(conn, id)["error"].clone();
+        assert!(
+            error.as_str().unwrap().ends_with("none was accepted"),
+            "{error}"
+        );
+    }
+    assert_eq!(world.jobs.len(), 2);
+}
+
 #[test]
 fn a_one_shot_can_not_dispatch() {
     let mut alone = settings();
