@@ -79,13 +79,27 @@ fn stop_and_start_tell_of_cut_turns() {
     assert!(restarted.contains(held), "{restarted}");
     let details = ok(&["jobs", "j2"]).stdout;
     assert!(details.contains("held by   j1"), "{details}");
-    ok(&["dispatch", "-s", "b", "[[sleep 600000]]"]);
+    ok(&["dispatch", "-s", "b", "[[sleep 600000]]", "behind it"]);
     runs("j3");
     let stopped = ok(&["stop", "--deadline", "0"]).stderr;
+    assert!(stopped.contains("2 turns still wait"), "{stopped}");
     assert!(stopped.contains(cut), "{stopped}");
     assert!(stopped.contains("`agentctl retry j3`"), "{stopped}");
     let started = ok(&["start"]).stderr;
+    let held = "2 turns are held behind an interrupted one (`agentctl jobs --state held`)";
     assert!(started.contains(held), "{started}");
+}
+
+#[test]
+fn send_for_later_says_that_it_waits() {
+    let daemon = Daemon::start();
+    let send = ["send", "-a", "chaos", "--start-at", "1s", "chaos:say hi"];
+    let sent = daemon.agentctl(&send);
+    assert_eq!((sent.code, sent.stdout.as_str()), (Some(0), "hi\n"));
+    assert!(
+        sent.stderr.contains("note: the turn starts at 2"),
+        "{sent:?}"
+    );
 }
 
 #[test]

@@ -471,6 +471,7 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     };
     output::out_line("the daemon has stopped")?;
     leaving::tell_cut(&cut);
+    leaving::tell_waiting(before.as_deref());
     if !is_away && service::serves(&endpoint(socket).path) {
         output::note(
             "the next command starts it again, as it is a service; `agentctl service stop` keeps \

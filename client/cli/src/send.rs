@@ -3,6 +3,7 @@
 //! Owns which view a command has, and the two for programs. Must not know how a turn is run
 //! (`turn`), nor how it looks to people (`turn_text`).
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
@@ -50,6 +51,15 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
     };
     let mut send = compose::send_of(prompt.text, &args.turn, mode, &args.how)?;
     send.attachments.extend(prompt.attached);
+    if let Some(start) = send.start_at.as_deref()
+        && !args.shown.quiet
+        && !io::stderr().is_terminal()
+    {
+        // On a terminal what it waits for is shown all the time.
+        output::note(&format!(
+            "the turn starts at {start}, and its answer is waited for; `dispatch` doesn't wait"
+        ));
+    }
     let turn = OwnTurn {
         socket,
         // What goes on when we leave is the daemon's.

@@ -1,5 +1,6 @@
 """What a program of OpenAI's Python client does; each line printed is what came of one thing."""
 
+import functools
 import json
 import os
 import sys
@@ -137,8 +138,12 @@ def no_more(value):
             no_more(one)
 
 
+# To make one of a large type takes as long as hundreds of checks.
+adapter = functools.cache(TypeAdapter)
+
+
 def fits(kind, value):
-    no_more(TypeAdapter(kind).validate_python(value, strict=True))
+    no_more(adapter(kind).validate_python(value, strict=True))
     return value
 
 

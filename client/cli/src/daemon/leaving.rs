@@ -217,6 +217,22 @@ pub(super) async fn last_words(mut client: Client, deadline: f64) -> Option<BTre
     Some(cut)
 }
 
+/// Says that turns which hadn't begun stay stored.
+pub(super) fn tell_waiting(before: Option<&StatusAnswer>) {
+    let Some(waiting) = before
+        .map(|before| before.rpc.queued)
+        .filter(|count| *count > 0)
+    else {
+        return;
+    };
+    let there = typed::which_daemon();
+    let verb = if waiting == 1 { "waits" } else { "wait" };
+    output::note(&format!(
+        "{} still {verb} in the store, for the next daemon (`agentctl{there} jobs`)",
+        output::counted(waiting, "turn")
+    ));
+}
+
 /// Says which turns a stop cut off, and how they run again.
 pub(super) fn tell_cut(cut: &BTreeSet<JobId>) {
     let were = match cut.len() {
