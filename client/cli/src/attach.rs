@@ -17,7 +17,7 @@ use agentd_protocol::work::{JobPhase, Jobs};
 use super::args::{AttachArgs, RetryJobArgs};
 use super::closed::{self, Kept};
 use super::exit::Exit;
-use super::first_use::Notes;
+use super::first_use::{self, Notes};
 use super::outcome::{self, Again};
 use super::send::{self, JsonView, OwnTurn};
 use super::terminal::Asker;
@@ -66,7 +66,7 @@ async fn show(
             return Ok(ask::needs_daemon(&client, &format!("{job} has")));
         }
         let since = (job, running_for(row, value::now_ms()));
-        let outcome = turn::follow(client, since, view, asker).await?;
+        let outcome = turn::follow(client, since, view, asker, &first_use::NEXT).await?;
         return Ok(outcome::conclude(&outcome, again));
     }
     let jobs = [job];

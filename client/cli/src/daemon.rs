@@ -3,7 +3,6 @@
 //! Owns that there is one afterwards, or none: the service where one is installed, else a process of
 //! its own. Must not know how a service manager is told (`service`), nor what a daemon does.
 
-pub(super) mod drain;
 mod leaving;
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -20,11 +19,11 @@ use agentd_protocol::{Line, RequestKind};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use self::drain::{Left, drain, undrain};
 use self::leaving::{Absent, Leaving, STOP_DEADLINE, without_socket};
 use super::args::{
     DeadlineArgs, RestartArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceRestartArgs,
 };
+use super::drain::{Left, drain, undrain};
 use super::exit::{self, Exit};
 use super::{ask, config_check, control, cut_off, first_use, output, service};
 use agentd_client::client::{Client, ClientError, START_IT};

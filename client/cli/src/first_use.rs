@@ -11,6 +11,7 @@ use agentd_base::{configuration, settings, trusted};
 use serde::Deserialize;
 
 use super::daemon::{self, Up};
+use super::turn::NextDaemon;
 use super::{config, cut_off, output, service, terminal};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
@@ -77,19 +78,23 @@ pub(super) async fn daemon(socket: Option<&Path>, notes: Notes) -> io::Result<()
         return Ok(());
     }
     if wish == Start::Always || asked()? {
-        begin(&mut |note| {
-            if notes == Notes::Told {
-                output::note(note);
-            }
-        })
-        .await;
+        let note = begin().await;
+        if let Some(note) = note.filter(|_| notes == Notes::Told) {
+            output::note(&note);
+        }
     }
     Ok(())
 }
 
+/// The daemon that follows one that was killed.
+pub(super) const NEXT: NextDaemon = NextDaemon {
+    is_needed: needs_the_next,
+    begin: || Box::pin(begin()),
+};
+
 /// Was the daemon killed, and is another one always wanted? One that was told to stop has taken its
 /// socket along, and stays stopped.
-pub(super) fn needs_the_next() -> bool {
+fn needs_the_next() -> bool {
     let environment = Environment::of_process();
     let endpoint = LocalEndpoint::find(None, &environment);
     let is_killed = has_socket(&endpoint) && endpoint.is_left();
@@ -111,23 +116,27 @@ fn is_served(endpoint: &LocalEndpoint, environment: &Environment) -> bool {
         || places::foreign_state(environment).is_some()
 }
 
-/// Starts one, and says so.
-pub(super) async fn begin(tell: &mut impl FnMut(&str)) {
+/// Starts one, and gives what is to be said of it.
+async fn begin() -> Option<String> {
     match daemon::detached(None).await {
-        Ok(Up::Already(client)) => client.close().await,
+        Ok(Up::Already(client)) => {
+            client.close().await;
+            None
+        }
         Ok(Up::Fresh(mut client)) => {
             let pid = client.hello.pid;
-            tell(&format!(
-                "started agentd in the background (pid {pid}); `agentctl stop` stops it"
-            ));
             cut_off::tell(&mut client).await;
             client.close().await;
+            Some(format!(
+                "started agentd in the background (pid {pid}); `agentctl stop` stops it"
+            ))
         }
         Err(why) => {
             output::note(&why.error);
             if let Some(hint) = why.hint {
                 output::note(&hint);
             }
+            None
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::args::{AgentsCommand, Cli, Command, ServeCommand, VoiceCommand, WebhookCommand};
 use super::exit::Exit;
-use super::{model_list, output};
+use super::output;
 use agentd_client::ssh::Target;
 
 /// Where the daemon is, as `--socket` or `--host` names it.
@@ -89,7 +89,7 @@ fn goes_there(command: &Command) -> bool {
             )
         }
         // An agent's list there; the others are this machine's configuration.
-        Command::Models(args) => model_list::is_meant(args),
+        Command::Models(args) => args.lists_of_agent(),
         // A new command doesn't compile before somebody has thought of it.
         // Its own command is one of this machine.
         Command::Bench(_)

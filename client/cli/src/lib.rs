@@ -33,6 +33,7 @@ mod demo;
 mod details;
 mod dispatch;
 mod doctor;
+mod drain;
 pub mod exit;
 mod first_use;
 mod footer;
@@ -210,9 +211,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Models(args) if model_list::is_of_all(&args) => {
             block_on(model_list::all(&args, socket))
         }
-        Command::Models(args) if model_list::is_meant(&args) => {
-            block_on(model_list::list(&args, socket))
-        }
+        Command::Models(args) if args.lists_of_agent() => block_on(model_list::list(&args, socket)),
         Command::Models(args) => Ok(built_in::run("models", &args)),
         Command::Abort(args) => block_on(abort::abort(args, socket)),
         Command::Dispatch(args) => block_on(dispatch::dispatch(args, socket)),

@@ -3,7 +3,6 @@
 //! Owns when the list is meant rather than that of the built-in agent's own program. Must not know
 //! any agent.
 
-use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -31,7 +30,6 @@ use agentd_client::client::START_IT;
 /// The daemon gives a process less than that to come up and say it.
 const WITHIN: Duration = Duration::from_secs(40);
 /// Options that only this list takes.
-const OWN: [&str; 2] = ["--agent", "--session"];
 
 // What follows `agentctl models list`.
 #[derive(Parser, Debug)]
@@ -56,18 +54,6 @@ struct ListArgs {
     /// Print the protocol's own lines
     #[arg(long, short)]
     json: bool,
-}
-
-/// Is this list meant?
-pub(super) fn is_meant(args: &PassedArgs) -> bool {
-    let is_own = |word: &OsString| {
-        let name = word.to_str().and_then(|word| word.split('=').next());
-        name.is_some_and(|name| OWN.contains(&name))
-    };
-    let [first, rest @ ..] = &args.words[..] else {
-        return false;
-    };
-    first == "list" && rest.iter().any(is_own)
 }
 
 /// Are the models of all agents meant? Nothing else is asked for then.
@@ -304,7 +290,7 @@ mod tests {
     use super::*;
 
     fn passed(words: &str) -> PassedArgs {
-        let words = words.split(' ').map(OsString::from).collect();
+        let words = words.split(' ').map(Into::into).collect();
         PassedArgs { words }
     }
 
@@ -315,7 +301,7 @@ mod tests {
             "list --json --agent=pi",
             "list --session main",
         ] {
-            assert!(is_meant(&passed(words)), "{words}");
+            assert!(passed(words).lists_of_agent(), "{words}");
         }
         for words in [
             "list",
@@ -324,7 +310,7 @@ mod tests {
             "aliases add x --agent",
             "",
         ] {
-            assert!(!is_meant(&passed(words)), "{words}");
+            assert!(!passed(words).lists_of_agent(), "{words}");
         }
     }
 

@@ -169,7 +169,15 @@ impl OwnTurn<'_> {
                         return Ok(exit);
                     }
                     let (view, asker) = (&mut view(&send), asker.take());
-                    turn::run_within(client, &send, view, asker, self.wait).await?
+                    turn::run_within(
+                        client,
+                        &send,
+                        view,
+                        asker,
+                        self.wait,
+                        Some(&first_use::NEXT),
+                    )
+                    .await?
                 }
                 // Who wants no run without a daemon needs one.
                 Err(error @ ClientError::Unreachable { .. })

@@ -24,7 +24,7 @@ use self::restart::Quiet;
 use self::step::{Failed, Mode, Step};
 use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs};
 use super::config_check::Unusable;
-use super::daemon::drain::{self, Left};
+use super::drain::{self, Left};
 use super::exit::{self, Exit};
 use super::{ask, cut_off, output};
 use agentd_client::client::ClientError;

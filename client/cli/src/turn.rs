@@ -4,6 +4,7 @@
 //! outcome (`outcome`).
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use agentd_protocol::line::{StatusAnswer, Stop};
@@ -16,7 +17,7 @@ use super::connecting::tell_fallback;
 use super::stop_signal::{StopSignal, StopSignals};
 use super::terminal::Asker;
 use super::waiting::Waiting;
-use super::{first_use, output, typed, whole};
+use super::{output, typed, whole};
 use agentd_client::again::{Heard, MOST_LOSSES, PAUSE_AFTER_A_LOSS};
 use agentd_client::client::{Client, ClientError, Server};
 use agentd_client::connection::LostError;
@@ -108,6 +109,16 @@ pub(super) enum Interrupted {
     No,
 }
 
+/// How another daemon is begun where one is always wanted and the last was killed.
+pub(super) struct NextDaemon {
+    pub(super) is_needed: fn() -> bool,
+    /// Gives what is to be said of it.
+    pub(super) begin: fn() -> Beginning,
+}
+
+/// Ends when it is there.
+pub(super) type Beginning = Pin<Box<dyn Future<Output = Option<String>>>>;
+
 /// Sends one turn and shows its lines until its end. Its questions go to whoever asks here. A
 /// daemon that goes away is followed by the next one, which is asked for the same turn.
 pub(super) async fn run(
@@ -116,7 +127,7 @@ pub(super) async fn run(
     view: &mut impl View,
     asker: Option<Asker>,
 ) -> io::Result<TurnOutcome> {
-    run_within(client, send, view, asker, None).await
+    run_within(client, send, view, asker, None, None).await
 }
 
 /// The same, for so long at most: then the turn goes on by itself.
@@ -126,15 +137,10 @@ pub(super) async fn run_within(
     view: &mut impl View,
     asker: Option<Asker>,
     wait: Option<Duration>,
+    next: Option<&NextDaemon>,
 ) -> io::Result<TurnOutcome> {
-    shown(
-        client,
-        (Asked::Send(send), Duration::ZERO),
-        view,
-        asker,
-        wait,
-    )
-    .await
+    let asked = (Asked::Send(send), Duration::ZERO);
+    shown(client, asked, view, asker, wait, next).await
 }
 
 /// Shows a turn that was sent before, and began so long ago, from its beginning to its end. Ctrl-C
@@ -144,8 +150,10 @@ pub(super) async fn follow(
     (job, since): (JobId, Duration),
     view: &mut impl View,
     asker: Option<Asker>,
+    next: &NextDaemon,
 ) -> io::Result<TurnOutcome> {
-    shown(client, (Asked::Job(job), since), view, asker, None).await
+    let asked = (Asked::Job(job), since);
+    shown(client, asked, view, asker, None, Some(next)).await
 }
 
 async fn shown(
@@ -154,6 +162,7 @@ async fn shown(
     view: &mut impl View,
     asker: Option<Asker>,
     wait: Option<Duration>,
+    next: Option<&NextDaemon>,
 ) -> io::Result<TurnOutcome> {
     let stops = StopSignals::hear()?;
     let begun = Instant::now();
@@ -179,6 +188,7 @@ async fn shown(
             Asked::Job(job) => Some(job),
         },
         has_run: false,
+        next,
     };
     let outcome = running.until_its_end().await;
     running.view.over();
@@ -240,6 +250,7 @@ struct Running<'a, V> {
     waiting: Waiting,
     job: Option<JobId>,
     has_run: bool,
+    next: Option<&'a NextDaemon>,
 }
 
 impl<V: View> Running<'_, V> {
@@ -281,9 +292,10 @@ impl<V: View> Running<'_, V> {
     async fn first(&mut self, lost: Option<LostError>) -> Result<FirstLine, ClientError> {
         let goes_on = self.goes_on_without_us();
         // As before a first one: who names a place means what is there.
-        let mut may_start = lost.is_some()
+        let may_start = lost.is_some()
             && matches!(self.client.server(), Server::Daemon(_))
             && typed::which_daemon().is_empty();
+        let mut next = self.next.filter(|_| may_start);
         let (client, asked) = (&mut self.client, self.asked);
         let sending = async {
             match (asked, lost) {
@@ -307,9 +319,10 @@ impl<V: View> Running<'_, V> {
                 }
                 now = self.ticks.tick() => {
                     self.view.tick(now - self.begun);
-                    if may_start && first_use::needs_the_next() {
-                        may_start = false;
-                        first_use::begin(&mut |note| self.view.note(note)).await;
+                    if let Some(daemon) = next.take_if(|daemon| (daemon.is_needed)())
+                        && let Some(note) = (daemon.begin)().await
+                    {
+                        self.view.note(&note);
                     }
                 }
             }

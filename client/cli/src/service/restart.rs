@@ -11,7 +11,7 @@ use agentd_protocol::RequestKind;
 use agentd_protocol::request::DaemonStop;
 
 use super::super::args::ServiceRestartArgs;
-use super::super::daemon::drain::{self, Left};
+use super::super::drain::{self, Left};
 use super::super::exit::Exit;
 use super::super::{ask, config_check, output};
 use super::installation::Installation;

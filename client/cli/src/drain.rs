@@ -10,21 +10,21 @@ use std::path::Path;
 use agentd_protocol::request::{Drain, RestartWorker};
 use agentd_protocol::{Code, RequestKind};
 
-use super::super::{ask, control, output};
+use super::{ask, control, output};
 use agentd_client::asked::RequestError;
 use agentd_client::client::Client;
 use agentd_client::wire::Nothing;
 
 /// Did the turns end, or was their time over?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
+pub(super) enum Left {
     Yes,
     /// Somebody pressed Ctrl-C: it goes on as before.
     Interrupted,
 }
 
 /// Lets running turns end, for at most so many seconds, and says which of them keep it up.
-pub(crate) async fn drain(client: &mut Client, socket: Option<&Path>, deadline: f64) -> Left {
+pub(super) async fn drain(client: &mut Client, socket: Option<&Path>, deadline: f64) -> Left {
     let fields = Drain {
         deadline: Some(deadline),
         // Should this process be ended, it goes on as before.
@@ -64,7 +64,7 @@ pub(crate) async fn drain(client: &mut Client, socket: Option<&Path>, deadline: 
 const NOW: &str = "`agentctl restart --now` waits for no turn";
 
 /// Turns start again, as nobody leaves.
-pub(crate) async fn undrain(socket: Option<&Path>) {
+pub(super) async fn undrain(socket: Option<&Path>) {
     let undone = match ask::connect(socket).await {
         Ok(mut client) => client
             .answer(RequestKind::Undrain, &Nothing {})
