@@ -133,6 +133,8 @@ fn shown(
         let last: usize = words.parse::<usize>().unwrap() - 1;
         screen.say(prompt);
         screen.until(prompt);
+        // What comes at once with a text is part of a paste, and the line stays.
+        std::thread::sleep(REST);
         let begun = Instant::now();
         screen.say("\r");
         screen.until(&format!("w{last}"));
