@@ -16,7 +16,9 @@ use crate::agents::{Asks, Driven, Scene, WORK, is_wanted};
 use crate::http::Http;
 use crate::mock_model::MockModel;
 use crate::screen::Terminal;
-use crate::support::{AGENTCTL, DEADLINE, Daemon, Reaped, finish, needs, poll, skipped, wait_for};
+use crate::support::{
+    AGENTCTL, DEADLINE, Daemon, Place, Reaped, finish, needs, poll, skipped, wait_for,
+};
 use crate::timmy;
 
 /// Its program.
@@ -157,6 +159,31 @@ fn gateway_tui_of_hermes_runs_unchanged() {
     let (mut terminal, _child) = interface(&daemon, &node, &entry, &session);
     terminal.until("hello-there");
     terminal.until("made-outside");
+}
+
+#[test]
+fn gateway_tui_of_hermes_answers_a_choice() {
+    let (Some(entry), Some(node)) = (installed(), needs("node")) else {
+        return;
+    };
+    let config = Daemon::config("").replacen("\"timmy\"", "\"chaos\"", 1);
+    let place = Place::new(&config);
+    let daemon = place.start();
+    let (mut terminal, _child) = interface(&daemon, &node, &entry, "");
+    terminal.until("ready");
+    enter(&mut terminal, "chaos:ask choice");
+    terminal.until("right");
+    terminal.type_in("2");
+    let job = daemon.until("the turn has ended", |_| {
+        let row = daemon.ask(r#"{"type":"jobs"}"#).remove(0)["jobs"][0].clone();
+        (row["state"] == "completed").then_some(row)
+    });
+    assert_eq!(job["job"], "j1");
+    let collect = daemon.ask(r#"{"type":"collect","jobs":["j1"]}"#).remove(0);
+    assert_eq!(
+        collect["results"][0]["text"], "choice=\"right\"",
+        "{collect}"
+    );
 }
 
 /// The interface in tmux, which knows what is on the screen: it draws only what has changed.
