@@ -523,6 +523,18 @@ pub struct JsonArgs {
     pub json: bool,
 }
 
+// Words that are for another program.
+#[derive(Args, Clone, Debug)]
+pub struct PassedArgs {
+    /// What about them
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "WORDS"
+    )]
+    pub words: Vec<OsString>,
+}
+
 impl PassedArgs {
     /// Are models listed of an agent or a session that is named? The words that name them aren't
     /// another program's.
@@ -537,18 +549,6 @@ impl PassedArgs {
         };
         first == "list" && rest.iter().any(is_own)
     }
-}
-
-// Words that are for another program.
-#[derive(Args, Clone, Debug)]
-pub struct PassedArgs {
-    /// What about them
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "WORDS"
-    )]
-    pub words: Vec<OsString>,
 }
 
 #[derive(Args, Clone, Debug)]

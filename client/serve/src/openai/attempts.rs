@@ -218,6 +218,24 @@ impl Attempt {
         }
     }
 
+    /// What came of a request, which may be no attempt at anything: a turn, or a refusal.
+    pub(super) fn settled<T>(
+        attempt: Option<Self>,
+        answer: Result<T, Refusal>,
+        job: impl FnOnce(&T) -> JobId,
+    ) -> Result<T, Refusal> {
+        let Some(attempt) = attempt else {
+            return answer;
+        };
+        match answer {
+            Ok(turn) => {
+                attempt.taken(job(&turn));
+                Ok(turn)
+            }
+            Err(refusal) => Err(attempt.refused(refusal)),
+        }
+    }
+
     /// It was refused; gives what its client is told.
     pub(super) fn refused(self, refusal: Refusal) -> Refusal {
         let Some(request) = &self.request else {

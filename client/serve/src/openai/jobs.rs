@@ -16,6 +16,7 @@ use agentd_protocol::rows::{
 use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
 
+use super::attempts::Attempt;
 use super::plan::{Plan, Source};
 use super::turn::Taken;
 use super::{Refusal, answer};
@@ -174,18 +175,11 @@ pub(super) async fn handed_in(
             Source::Plan(plan) => plan,
         };
         let (attempt, agent) = (plan.attempt.take(), plan.send.agent.clone());
-        let accepted = match (accepted(&of, *plan).await, attempt) {
-            (Ok(row), Some(attempt)) => {
-                attempt.taken(row.job);
-                row
-            }
-            (Ok(row), None) => row,
-            (Err(refusal), Some(attempt)) => return Err(attempt.refused(refusal)),
-            (Err(refusal), None) => return Err(refusal),
-        };
+        let accepted = accepted(&of, *plan).await;
+        let accepted = Attempt::settled(attempt, accepted, |row| row.job)?;
         let DispatchedRow { job, session, .. } = accepted;
         // It was accepted: told that it can't be read now, its client would ask for another one.
-        Ok(match one(&of, job).await {
+        Ok::<_, Refusal>(match one(&of, job).await {
             Ok(Some(row)) => HandedIn::of(&row),
             Ok(None) | Err(_) => HandedIn {
                 taken: Taken {

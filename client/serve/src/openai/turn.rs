@@ -95,14 +95,7 @@ impl<'a> Lines<'a> {
             }
             Ok(Ok(())) | Err(_) => Ok(()),
         };
-        match (settled, attempt) {
-            (Ok(()), Some(attempt)) => {
-                attempt.taken(taken.job);
-                Ok(())
-            }
-            (Err(refusal), Some(attempt)) => Err(attempt.refused(refusal)),
-            (settled, None) => settled,
-        }
+        Attempt::settled(attempt, settled, |()| taken.job)
     }
 
     /// Its retries find this turn.

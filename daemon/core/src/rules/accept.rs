@@ -461,8 +461,7 @@ impl State {
     fn not_accepted(&mut self, batch: &Batch, item: usize, rejected: Rejected) {
         let keys = self.keys_of(&batch.turns);
         for turn in &batch.turns {
-            let new = self.jobs.get(turn).and_then(|job| job.accept.as_ref());
-            let key = new.and_then(|new| Some((new.key.clone()?, new.hashed.clone())));
+            let key = self.pending_key(*turn);
             let Some(waiter) = self.drop_pending(*turn) else {
                 continue;
             };

@@ -182,10 +182,14 @@ impl State {
 
     /// The keys of pending jobs, as far as they have one.
     pub(crate) fn keys_of(&self, turns: &[TurnId]) -> Keys {
-        let new = |turn| self.jobs.get(turn)?.accept.as_ref();
-        let keys = turns.iter().filter_map(new);
-        keys.filter_map(|new| Some((new.key.clone()?, new.hashed.clone())))
-            .collect()
+        let keys = turns.iter().filter_map(|turn| self.pending_key(*turn));
+        keys.collect()
+    }
+
+    /// The key of a pending job, and what its request is compared by.
+    pub(crate) fn pending_key(&self, turn: TurnId) -> Option<(String, String)> {
+        let new = self.jobs.get(&turn)?.accept.as_ref()?;
+        Some((new.key.clone()?, new.hashed.clone()))
     }
 
     /// Nothing was accepted now, because of one of the jobs: but all of them may have been, when they

@@ -62,13 +62,13 @@ impl State {
 
     /// Refuses a send whose answer is waited for behind the very turn that waits for it: an agent asks
     /// into the session it answers in, itself or through others.
-    pub(crate) fn ends_without(
+    pub(crate) fn refuse_waiting_for_itself(
         &self,
         parent: Option<JobId>,
         session: Option<SessionId>,
     ) -> Result<(), Rejected> {
         let above = |job: &JobId| self.jobs.by_number(*job)?.terms.parent;
-        let waits = session.and_then(|session| {
+        let held_by = session.and_then(|session| {
             let waits = |job: &JobId| Some(*job) == parent || self.waits_for_children(*job);
             let holds = |job: &JobId| {
                 let job = self.jobs.by_number(*job);
@@ -78,7 +78,7 @@ impl State {
                 .take_while(waits)
                 .find(holds)
         });
-        let Some(job) = waits else {
+        let Some(job) = held_by else {
             return Ok(());
         };
         let error = format!(

@@ -293,7 +293,7 @@ impl State {
         let placed = self
             .parent_of(send.parent, &facts.descent)
             .and_then(|parent| {
-                self.ends_without(parent, known)?;
+                self.refuse_waiting_for_itself(parent, known)?;
                 Ok((self.session_for(&send, known, facts)?, parent))
             });
         match placed {
