@@ -323,7 +323,7 @@ fn left_nothing(leader: Pid) -> bool {
 struct Survivors {
     /// Processes that are to be gone.
     alive: usize,
-    /// Dead children of ours; whose they were can't be seen any more.
+    /// Dead children of ours, whoever reaps them; whose they were can't be seen any more.
     reaped: usize,
 }
 
@@ -331,10 +331,18 @@ struct Survivors {
 /// that was a worker of ours and is dead: its processes have its mark, and became our children.
 /// Those of a living one are its own. Reaps what is dead; `strangers` are the latter.
 fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Survivors {
+    end_all(leader, mark, remaining(leader), strangers)
+}
+
+fn end_all(
+    leader: Pid,
+    mark: &SpawnTag,
+    remaining: Found,
+    strangers: &mut BTreeSet<i32>,
+) -> Survivors {
     let mut found = Survivors::default();
     // What the leader started is not older than it; the rest need not be looked into.
     let since = family::process(leader).map_or(0, |leader| leader.started);
-    let remaining = remaining(leader);
     // What one left that ended meanwhile may have become our child behind our look, whoever reaps it.
     found.reaped += usize::from(remaining.gone);
     for process in remaining.processes {
@@ -366,7 +374,7 @@ fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Survivo
             None => found.alive += 1,
         }
     }
-    found.reaped = reap_adopted(leader);
+    found.reaped += reap_adopted(leader);
     let _reaping = leaders();
     strangers.retain(|pid| !reap(Pid::from_raw(*pid)));
     found.alive += strangers.len();
@@ -497,5 +505,18 @@ mod tests {
         assert_eq!(another.is_on(pid), Some(false));
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn process_gone_under_the_look_asks_for_another() {
+        let mut parent = std::process::Command::new("true").spawn().unwrap();
+        let gone = Pid::from_raw(parent.id().cast_signed());
+        parent.wait().unwrap();
+        let mark = SpawnTag {
+            instance: "1-2-4".to_owned(),
+            worker: "4.7".to_owned(),
+        };
+        let found = end_all(gone, &mark, family::below([gone]), &mut BTreeSet::new());
+        assert!(found.reaped > 0, "what it left may be our child now");
     }
 }
