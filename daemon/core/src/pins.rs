@@ -83,6 +83,13 @@ pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
     Ok(())
 }
 
+/// The configured model. It means something to its own provider only, so not where another is asked for.
+pub(crate) fn usual_model<'a>(agent: &'a Agent, asked: Option<&String>) -> Option<&'a String> {
+    let other = |usual: &String| asked.is_some_and(|asked| asked != usual);
+    let is_of_other = agent.provider.as_ref().is_some_and(other);
+    agent.model.as_ref().filter(|_| !is_of_other)
+}
+
 /// The mode in which a session works, where one was set for it or for its agent.
 pub(crate) fn mode(agent: &Agent, of_session: &Pins) -> Option<String> {
     // The configuration may have allowed it when it was set.

@@ -83,7 +83,7 @@ impl State {
         let perhaps = |agent: &&Agent| {
             let pins = Pins {
                 provider: provider.or(agent.provider.as_ref()).cloned(),
-                model: model.or(agent.model.as_ref()).cloned(),
+                model: model.or(pins::usual_model(agent, provider)).cloned(),
                 thinking: None,
                 mode: None,
             };

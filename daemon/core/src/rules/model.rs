@@ -289,7 +289,7 @@ impl State {
         let mode = set.mode.as_ref().or(session.pins.mode.as_ref());
         let pins = Pins {
             provider: provider.or(agent.provider.as_ref()).cloned(),
-            model: model.or(agent.model.as_ref()).cloned(),
+            model: model.or(pins::usual_model(agent, provider)).cloned(),
             thinking: thinking.or(agent.thinking.as_ref()).cloned(),
             // Not the configuration's: that is in force as long as it says so.
             mode: mode.cloned(),

@@ -79,16 +79,17 @@ pub(crate) fn in_force(send: &Send, of_session: &Pins, agent: &Agent) -> Pins {
     // A model's name means something to its provider only.
     let own = send.provider.is_some() || send.model.is_some();
     let set = (!own).then_some(of_session);
-    let pin = |given: &Option<String>, set: Option<&String>, usual: &Option<String>| {
-        given.as_ref().or(set).or(usual.as_ref()).cloned()
+    let pin = |given: &Option<String>, set: Option<&String>, usual: Option<&String>| {
+        given.as_ref().or(set).or(usual).cloned()
     };
     let provider = set.and_then(|set| set.provider.as_ref());
     let model = set.and_then(|set| set.model.as_ref());
     let thinking = of_session.thinking.as_ref();
+    let usual_model = pins::usual_model(agent, send.provider.as_ref().or(provider));
     Pins {
-        provider: pin(&send.provider, provider, &agent.provider),
-        model: pin(&send.model, model, &agent.model),
-        thinking: pin(&send.thinking, thinking, &agent.thinking),
+        provider: pin(&send.provider, provider, agent.provider.as_ref()),
+        model: pin(&send.model, model, usual_model),
+        thinking: pin(&send.thinking, thinking, agent.thinking.as_ref()),
         mode: pins::mode(agent, of_session),
     }
 }

@@ -307,6 +307,28 @@ fn pins_count_for_later_turns_of_their_session() {
 }
 
 #[test]
+fn pins_of_another_provider_leave_the_configured_model() {
+    let mut settings = settings();
+    let agent = settings.agents.get_mut("many").unwrap();
+    agent.provider = Some("mine".to_owned());
+    agent.model = Some("usual".to_owned());
+    let mut world = World::new(settings);
+    let conn = world.connect();
+    for (id, pins, wanted) in [
+        (1, "", [Some("mine"), Some("usual")]),
+        (2, r#","provider":"mine""#, [Some("mine"), Some("usual")]),
+        (3, r#","model":"m""#, [Some("mine"), Some("m")]),
+        (4, r#","provider":"p","model":"m""#, [Some("p"), Some("m")]),
+        (5, r#","provider":"p""#, [Some("p"), None]),
+    ] {
+        let send = format!(r#"{{"type":"send","text":"x","agent":"many"{pins}}}"#);
+        world.request(conn, id, &send);
+        let [provider, model, _] = pinned(&world);
+        assert_eq!([provider.as_deref(), model.as_deref()], wanted, "{id}");
+    }
+}
+
+#[test]
 fn pins_of_a_refused_send_bind_nothing() {
     let mut world = World::new(settings());
     let conn = world.connect();
