@@ -297,7 +297,10 @@ fn run(arguments: Arguments) -> Result<(), CliFailure> {
     let mut config = {
         // Nobody waits for ever for a directory of PATH.
         let _runtime = runtime.enter();
-        let read = load(&paths, HostEnv::with(Files::apart()));
+        let read = match arguments.stdio {
+            true => load(&paths, HostEnv::with(Files::apart())),
+            false => judged(&paths),
+        };
         if read.is_err() && !arguments.stdio {
             // It was to be the next daemon after a restart.
             lock::none_follows(&paths.state.join(LOCK));
@@ -360,18 +363,28 @@ fn runtime() -> Result<Runtime, CliFailure> {
 
 /// What would be in force, of which warnings are told.
 fn in_force(paths: &Paths) -> Result<Config, CliFailure> {
+    let config = judged_config(paths)?;
+    tell_warnings(&config);
+    Ok(config)
+}
+
+fn judged_config(paths: &Paths) -> Result<Config, CliFailure> {
     let runtime = runtime()?;
     let _runtime = runtime.enter();
-    let config = load(paths, HostEnv::with(Files::apart())).map_err(broken)?;
-    tell_warnings(&config);
+    judged(paths).map_err(broken)
+}
+
+/// As a daemon has it: it knows, too, what only the built-in agent can't read.
+fn judged(paths: &Paths) -> anyhow::Result<Config> {
+    let mut config = load(paths, HostEnv::with(Files::apart()))?;
+    config.unread = settings::unread_by_timmy(&config);
     Ok(config)
 }
 
 /// How a daemon reads its configuration again: as at its start.
 fn loader(paths: Paths, alias: Option<Option<PathBuf>>) -> Loader {
     Loader(Arc::new(move || {
-        let read = load(&paths, HostEnv::with(Files::apart()));
-        let mut config = read.map_err(|error| error.to_string())?;
+        let mut config = judged(&paths).map_err(|error| error.to_string())?;
         if let Some(alias) = &alias {
             config.alias.clone_from(alias);
         }
@@ -428,8 +441,7 @@ fn tell_unread(why: &anyhow::Error) {
 
 fn tell_warnings(config: &Config) {
     let warnings = config.agents.values().flat_map(|agent| &agent.warnings);
-    let of_timmy = settings::unread_by_timmy(config);
-    for warning in warnings.chain(&of_timmy) {
+    for warning in warnings.chain(&config.unread) {
         // Nobody has to read it.
         let _closed = writeln!(std::io::stderr(), "warning: {warning}");
     }

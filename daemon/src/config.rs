@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use discover::{agents, exec_form, looked_for, one_shot, why_not_there};
+pub use discover::{TIMMY, agents, exec_form, looked_for, one_shot, why_not_there};
 pub use edit::{Change, EditError, NewAgent, check_ours, save};
 pub use endpoints::{
     Endpoint, EndpointChange, Endpoints, Secret, literal, refused as refused_callbacks, within,
@@ -161,6 +161,8 @@ pub struct Config {
     /// What `[models]`, `[providers]` and `[timmy]` say to the built-in agent, by dotted key, as it
     /// is written.
     pub of_timmy: BTreeMap<String, String>,
+    /// What the built-in agent can't read of that; `None` until it was asked.
+    pub unread: Option<Warning>,
     /// Variables that hold keys of providers that `[providers]` names: the built-in agent gets them.
     pub provider_keys: Vec<String>,
     /// The file that all this is from, for the agent that reads it, too.

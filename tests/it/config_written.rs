@@ -144,18 +144,18 @@ fn config_edited_wrong_for_timmy_is_told_everywhere() {
         finish(command, b"")
     };
     let told = "unknown key `nosuch`";
-    for words in [
-        &["start"][..],
-        &["restart"],
-        &["config", "show"],
-        &["config", "edit"],
+    for (words, code, begin) in [
+        (&["start"][..], 0, "warning: "),
+        (&["restart"], 0, "warning: "),
+        (&["config", "show"], 0, "warning: "),
+        (&["config", "edit"], 78, "error: "),
     ] {
         let said = agentctl(words);
-        assert_eq!(said.code, Some(0), "no daemon refuses it: {said:?}");
-        let warned = said.stderr.lines().any(|line| {
-            line.starts_with("warning: ") && line.contains("config.toml:") && line.contains(told)
-        });
-        assert!(warned, "{words:?}: {said:?}");
+        assert_eq!(said.code, Some(code), "no daemon refuses it: {said:?}");
+        let mut lines = said.stderr.lines().filter(|line| line.contains(told));
+        let line = lines.next().unwrap_or_default();
+        let is_told = line.starts_with(begin) && line.contains("config.toml:");
+        assert!(is_told && lines.next().is_none(), "{words:?}: {said:?}");
     }
     assert_eq!(agentctl(&["stop"]).code, Some(0));
     let looked = agentctl(&["doctor"]).stdout;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::screen::said_at_terminal;
 use crate::supervision::{chaos, jsonl, row, workers_of};
-use crate::support::{Daemon, Place, chaos_worker, wait_for};
+use crate::support::{AGENTD, Daemon, Place, chaos_worker, wait_for};
 
 fn send(daemon: &Daemon, fields: &Value) -> Value {
     daemon.ask(&fields.to_string()).pop().unwrap()
@@ -110,6 +110,38 @@ fn config_that_is_broken_leaves_the_old_one() {
     assert_eq!(config(&daemon)["refused"], Value::Null);
     let doctor = daemon.agentctl(&["doctor"]);
     assert!(doctor.stdout.contains("ok       daemon"), "{doctor:?}");
+}
+
+#[test]
+fn config_unread_by_timmy_is_its_note() {
+    let daemon = Daemon::start();
+    let note = || {
+        let listed = daemon.ask(r#"{"type":"agents"}"#).remove(0);
+        let rows = listed["agents"].as_array().unwrap().clone();
+        let timmy = rows.into_iter().find(|row| row["name"] == "timmy").unwrap();
+        timmy["note"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(note(), "");
+    let config = Daemon::config("[models]\non_refusal = \"go on\"\n");
+    daemon.place.configure(&config);
+    wait_for("the note", || {
+        note()
+            .contains("`on_refusal`: unknown variant `go on`")
+            .then_some(())
+    });
+    let shown = daemon.agentctl(&["agents"]);
+    assert!(shown.stdout.contains("unknown variant"), "{shown:?}");
+    let checked = daemon
+        .place
+        .command(AGENTD)
+        .args(["config", "check"])
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(78), "{checked:?}");
+    // Everybody else goes on.
+    assert_eq!(chaos(&daemon, "hello")["type"], "message_end");
+    daemon.place.configure(&Daemon::config(""));
+    wait_for("no note", || note().is_empty().then_some(()));
 }
 
 #[test]
@@ -227,7 +259,7 @@ fn config_behind_a_link_is_followed() {
 #[test]
 fn config_that_needs_a_restart_says_so() {
     let place = Place::new("");
-    let mut command = place.command(crate::support::AGENTD);
+    let mut command = place.command(AGENTD);
     command.env_remove("AGENTD_ALIAS");
     let alias = |name: &str| format!("alias = {:?}\n{}", place.path(name), UPPER);
     let (one, two) = (alias("one.sock"), alias("two.sock"));

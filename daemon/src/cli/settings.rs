@@ -18,7 +18,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, edit_failure, in_force, tell, with,
+    CONFIGURATION, CliFailure, FAILED, UNWRITABLE, USAGE, broken, edit_failure, in_force,
+    judged_config, tell, tell_warnings, with,
 };
 use crate::config::{self, Config, ConfigError, Edit, HostEnv, Warning, check_ours, edit};
 use crate::platform::paths::Paths;
@@ -40,7 +41,7 @@ pub(super) enum ConfigCommand {
         /// Its dotted key
         key: String,
     },
-    /// Fail with the reason where the next daemon could not use it
+    /// Fail with the reason where the next daemon, or the built-in agent, could not use it
     Check {
         /// Say so as one JSON object instead: `refused`, null where it could
         #[arg(long)]
@@ -85,7 +86,7 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
             return answer(&shown(&in_force(paths)?, json));
         }
         ConfigCommand::Get { key } => return get(&key, &in_force(paths)?),
-        ConfigCommand::Check { json: false } => return in_force(paths).map(|_| ()),
+        ConfigCommand::Check { json: false } => return check(paths),
         ConfigCommand::Check { json: true } => {
             let refused = in_force(paths).err();
             let refused = refused.as_ref().map(|refused| refused.error.to_string());
@@ -124,6 +125,17 @@ pub(super) fn run(command: ConfigCommand, paths: &Paths) -> Result<(), CliFailur
         tell(&note);
     }
     Ok(())
+}
+
+/// A daemon would start with what only the built-in agent can't read, but its turns would fail.
+fn check(paths: &Paths) -> Result<(), CliFailure> {
+    let mut config = judged_config(paths)?;
+    let unread = config.unread.take();
+    tell_warnings(&config);
+    match unread {
+        Some(Warning { what, hint }) => Err(broken(format!("{what}; hint: {hint}"))),
+        None => Ok(()),
+    }
 }
 
 /// Which variable goes before what is in the file.

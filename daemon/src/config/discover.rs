@@ -12,7 +12,8 @@ use super::{AgentConfig, Config, HostEnv};
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;
 
-const TIMMY: &str = "timmy";
+/// The name of the built-in agent.
+pub const TIMMY: &str = "timmy";
 
 /// Every agent known or looked for, with how it is run if it can be.
 ///
@@ -143,7 +144,11 @@ pub(super) fn agents_as(
 ) -> Vec<(Agent, Option<AgentConfig>)> {
     let mut agents = Vec::new();
     for (name, agent) in &config.agents {
-        let (agent, another) = as_it_is(looked_up(agent, look), look);
+        let mut agent = looked_up(agent, look);
+        if name == TIMMY {
+            agent.warnings.extend(config.unread.clone());
+        }
+        let (agent, another) = as_it_is(agent, look);
         let (mut agent, run) = known(name, agent, Found::Configured, look, describe);
         if let Some(why) = another {
             agent.usable = Err(why);
@@ -156,7 +161,8 @@ pub(super) fn agents_as(
         }
     }
     if !config.agents.contains_key(TIMMY) {
-        let agent = AgentConfig::new(Kind::Jsonl, timmy(look, None));
+        let mut agent = AgentConfig::new(Kind::Jsonl, timmy(look, None));
+        agent.warnings.extend(config.unread.clone());
         agents.push(known(TIMMY, agent, Found::BuiltIn, look, describe));
     }
     agents

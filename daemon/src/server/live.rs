@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
-use crate::config::Config;
+use crate::config::{Config, TIMMY};
 use crate::server::runtime::{self, StartOptions};
 use crate::store::Store;
 use crate::worker::Versions;
@@ -226,10 +226,13 @@ impl LiveConfig {
         let is_new = !same(&old, &new);
         if is_new {
             let names = old.agents.keys().chain(new.agents.keys());
-            let changed: BTreeSet<String> = names
+            let mut changed: BTreeSet<String> = names
                 .filter(|name| old.agents.get(*name) != new.agents.get(*name))
                 .cloned()
                 .collect();
+            if old.unread != new.unread {
+                changed.insert(TIMMY.to_owned());
+            }
             let probe = runtime::look(&new, &self.state_dir);
             let secrets = Arc::new(new.secrets.clone());
             let taken = self.versions.configure(probe, secrets, &changed).await;
@@ -275,7 +278,8 @@ impl LiveConfig {
             "another configuration counts: `{}`",
             self.files[0].display()
         );
-        for warning in new.agents.values().flat_map(|agent| &agent.warnings) {
+        let warnings = new.agents.values().flat_map(|agent| &agent.warnings);
+        for warning in warnings.chain(&new.unread) {
             tracing::warn!("{warning}");
         }
         if self.in_force().config.alias != new.alias {
