@@ -122,6 +122,12 @@ fn provider_key_is_stored_without_being_shown() {
     let removed = place.agentctl(&["provider", "remove", "gemini"]);
     assert_eq!(removed.code, Some(0), "{removed:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "");
+    // Nobody knows the models of one's own: the next command says that it needs one.
+    let own = ["provider", "add", "own", "--base-url", "http://127.0.0.1:1"];
+    let added = with_input(&place, &own, "");
+    for part in ["(key: none needed)", "`agentctl provider test own MODEL`"] {
+        assert!(added.stdout.contains(part), "{part}: {added:?}");
+    }
     for (args, input, code) in [
         (&["provider", "add", "gemini"][..], "", 2),
         (&["provider", "add", "gemini"], "two words", 2),

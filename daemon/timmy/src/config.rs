@@ -69,8 +69,13 @@ pub(crate) struct ProviderConfig {
     /// Tokens that fit into a conversation with each of its models; for those it isn't known of.
     pub(crate) context_window: Option<u64>,
     /// US dollars for a million tokens of input, and of output.
-    pub(crate) price: Option<(Price, Price)>,
+    pub(crate) price: Option<PricePair>,
 }
+
+/// Of input, and of output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(expecting = "[INPUT, OUTPUT] in US dollars for a million tokens")]
+pub(crate) struct PricePair(pub(crate) Price, pub(crate) Price);
 
 /// A price in millionths of a dollar for a million tokens, so that it has an equality.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]

@@ -6,6 +6,7 @@
 use genai_prices::{Calculator, PriceRequest, UsageKey};
 use serde::{Deserialize, Serialize};
 
+use crate::config::PricePair;
 use crate::model::Usage;
 use crate::provider::Provider;
 
@@ -89,7 +90,7 @@ pub(crate) fn cost(provider: &Provider, model: &str, usage: &Usage, reported: Op
         return Cost::of(Some(usd), CostStatus::Actual, CostSource::Provider);
     }
     let is_counted = usage.input > 0 || usage.output > 0;
-    if let Some((input, output)) = provider.price
+    if let Some(PricePair(input, output)) = provider.price
         && is_counted
     {
         let usd = tokens(usage.input) * input.usd() + tokens(usage.output) * output.usd();

@@ -291,9 +291,17 @@ fn tell_added(
                 ));
             }
         }
-        None => show::line(&format!("{name}: {} (no key stored)", provider.base_url))?,
+        None => show::line(&format!(
+            "{name}: {} (key: {})",
+            provider.base_url,
+            place(setting, provider)
+        ))?,
     }
-    let next = setting.command(&format!("provider test {name}"));
+    let model = match chain::usual_model(&setting.config, provider) {
+        Some(_) => "",
+        None => " MODEL",
+    };
+    let next = setting.command(&format!("provider test {name}{model}"));
     show::line(&format!("try it: {next}"))?;
     Ok(Exit::Done)
 }

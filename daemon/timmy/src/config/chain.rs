@@ -157,6 +157,21 @@ pub(crate) fn usual(provider: &Provider) -> Option<&'static str> {
     found.map(|(_, model)| *model)
 }
 
+/// A short name spelt out.
+fn spelt<'n>(config: &'n Config, name: &'n str) -> &'n str {
+    let aliases = &config.models.aliases;
+    aliases.get(name).map_or(name, String::as_str)
+}
+
+/// A provider's model that is configured, if only as a fallback, else its usual one.
+pub(crate) fn usual_model<'a>(config: &'a Config, provider: &Provider) -> Option<&'a str> {
+    let all = config.models.default.iter();
+    let all = all.chain(&config.models.fallbacks);
+    let mut targets = all.filter_map(|name| table::split(spelt(config, name)).ok());
+    let of_it = targets.find(|(name, _)| id(name) == provider.id);
+    of_it.map(|(_, model)| model).or_else(|| usual(provider))
+}
+
 struct Chooser<'a> {
     config: &'a Config,
     lookup: Ask<'a>,
@@ -176,18 +191,9 @@ impl Chooser<'_> {
         }))
     }
 
-    /// A provider's model that is configured, else its usual one.
     fn usual_of(&self, provider: &str) -> Result<Target, Unchosen> {
         let resolved = table::resolve(provider, self.config, self.lookup)?;
-        let all = self.config.models.default.iter();
-        let all = all.chain(&self.config.models.fallbacks);
-        // What is configured of this provider was chosen, if only as a fallback.
-        let of_it = all
-            .filter_map(|name| table::split(self.spelt(name)).ok())
-            .find(|(name, _)| id(name) == resolved.id)
-            .map(|(_, model)| model.to_owned());
-        let model = of_it.or_else(|| usual(&resolved).map(str::to_owned));
-        let Some(model) = model else {
+        let Some(model) = usual_model(self.config, &resolved).map(str::to_owned) else {
             let error = format!("no model of provider `{provider}` was named");
             let hint = format!("name one, as `--model {provider}/MODEL`");
             return Err(Unchosen::Wrong(
@@ -201,7 +207,7 @@ impl Chooser<'_> {
     /// this machine (none if none runs), a model of the provider that is pinned.
     async fn behind(&self, name: &str, env: Option<&str>) -> Result<Option<Target>, Unchosen> {
         let is_provider = table::known(name).is_some() || self.config.providers.contains_key(name);
-        if self.spelt(name).contains('/') {
+        if spelt(self.config, name).contains('/') {
             return self.named(name).map(Some);
         }
         if is_provider {
@@ -223,7 +229,7 @@ impl Chooser<'_> {
 
     /// A model beside its provider: said with the provider once more, or by a short name of ours.
     fn of_provider(&self, provider: &str, model: &str) -> String {
-        let spelt = self.spelt(model);
+        let spelt = spelt(self.config, model);
         match spelt.split_once('/') {
             // OpenRouter has models of its own name.
             Some((before, rest))
@@ -235,15 +241,9 @@ impl Chooser<'_> {
         }
     }
 
-    /// A short name spelt out.
-    fn spelt<'n>(&'n self, name: &'n str) -> &'n str {
-        let aliases = &self.config.models.aliases;
-        aliases.get(name).map_or(name, String::as_str)
-    }
-
     /// `provider/model` or a short name.
     fn named(&self, name: &str) -> Result<Target, Unchosen> {
-        let spelt = self.spelt(name);
+        let spelt = spelt(self.config, name);
         if let Ok((provider, model)) = table::split(spelt) {
             return self.target(provider, model);
         }

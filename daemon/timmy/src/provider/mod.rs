@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use agentd_protocol::attachment;
 
-use crate::config::Price;
+use crate::config::PricePair;
 use crate::model::known::{self, is_openai_reasoning};
 
 /// Where OpenAI's own models are: only there is one wire chosen by the model.
@@ -43,7 +43,7 @@ pub(crate) struct Provider {
     /// Tokens that fit into a conversation with any of its models, as the user says.
     pub(crate) window: Option<u64>,
     /// For a million tokens of input, and of output, as the user says.
-    pub(crate) price: Option<(Price, Price)>,
+    pub(crate) price: Option<PricePair>,
 }
 
 impl Provider {

@@ -137,6 +137,10 @@ const MISTAKES: &[(&str, &str)] = &[
         ":3: `price`: a price is a number of dollars",
     ),
     (
+        "[providers.own]\nbase_url = 'http://127.0.0.1:1'\nprice = 3",
+        ":3: `price`: invalid type: integer `3`, expected [INPUT, OUTPUT] in US dollars for a million",
+    ),
+    (
         "[timmy.mcp.x]\nread_only = []",
         ":1: `timmy.mcp.x` has neither `command` nor `url`",
     ),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Barrier, mpsc};
 
 use super::super::*;
-use crate::config::Price;
+use crate::config::{Price, PricePair};
 use crate::line::OutgoingLine;
 use crate::message::{CallArguments, ToolCall};
 use crate::model::{Boxed, FailedAt, Piece, Request, ToolSpec, Usage};
@@ -339,6 +339,7 @@ pub(crate) fn tools() -> (Vec<Arc<dyn Tool>>, Ran) {
 }
 
 pub(crate) fn target(name: &str) -> Target {
+    let price = |usd| Price::try_from(usd).unwrap();
     let (provider, model) = name.split_once('/').unwrap();
     Target {
         provider: Arc::new(Provider {
@@ -349,11 +350,7 @@ pub(crate) fn target(name: &str) -> Target {
             local: false,
             window: None,
             // A reply of these models costs a quarter of a dollar.
-            price: Some(
-                [10_000.0, 20_000.0]
-                    .map(|usd| Price::try_from(usd).unwrap())
-                    .into(),
-            ),
+            price: Some(PricePair(price(10_000.0), price(20_000.0))),
         }),
         model: model.to_owned(),
         key: Some(Key::new("secret".to_owned())),
