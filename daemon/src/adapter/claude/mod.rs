@@ -80,8 +80,10 @@ const MODES: &[Mode] = &[
         consent: Consent::Skipped,
     },
 ];
+/// As one chooses what it calls `firstParty`.
+const ANTHROPIC: &str = "anthropic";
 /// Platforms that serve its models; `anthropic` is none of the others.
-const PROVIDERS: &[&str] = &["anthropic", "bedrock", "vertex", "foundry"];
+const PROVIDERS: &[&str] = &[ANTHROPIC, "bedrock", "vertex", "foundry"];
 /// The variables that choose the others.
 const CHOOSE: &[(&str, &str)] = &[
     ("bedrock", "CLAUDE_CODE_USE_BEDROCK"),

@@ -110,7 +110,7 @@ fn an_answer_arrives_as_deltas_and_ends_once() {
     assert_eq!(outcome.result, Ok(Stop::EndTurn));
     assert_eq!(outcome.text.as_deref(), Some("echo: hello [[think]]"));
     assert_eq!(outcome.model.as_deref(), Some("mock-1"));
-    assert_eq!(outcome.provider.as_deref(), Some("firstParty"));
+    assert_eq!(outcome.provider.as_deref(), Some("anthropic"));
     let usage = outcome.usage.unwrap();
     // Claude counts the twelve without the seven.
     assert_eq!((usage.input_tokens, usage.output_tokens), (19, 30));

@@ -8,7 +8,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::{Cost, CostStatus, Stop, Usage};
 use serde_json::{Value, json};
 
-use super::cancelled;
+use super::{ANTHROPIC, cancelled};
 use crate::adapter::driver::{Abort, TurnState, in_flight};
 use crate::adapter::object::Object;
 
@@ -166,11 +166,19 @@ impl Turn {
     }
 }
 
-/// The platform that served the models: `firstParty`, `bedrock`, `vertex`, …
+/// Who served the models, by the names by which one is chosen (`bedrock`, `vertex`, …).
 fn provider(result: &Object<'_>) -> Option<String> {
     let models: Value = result.get("modelUsage")?;
     let mut models = models.as_object()?.values();
-    models.find_map(|model| Some(model["provider"].as_str()?.to_owned()))
+    let said = models.find_map(|model| model["provider"].as_str());
+    said.map(|said| {
+        if said == "firstParty" {
+            ANTHROPIC
+        } else {
+            said
+        }
+        .to_owned()
+    })
 }
 
 /// How much fits into the context of the model that answered: a result lists all that were used in the
