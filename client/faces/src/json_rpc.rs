@@ -112,8 +112,8 @@ impl Message {
     /// Reads a line, whatever it is.
     #[must_use]
     pub fn parse(line: &[u8]) -> Self {
-        let nameless = |code, why: String| Self::Invalid {
-            id: None,
+        let invalid = |code, why: String| Self::Invalid {
+            id: id_of(line),
             failure: Failure::new(code, why),
         };
         let text = match std::str::from_utf8(line) {
@@ -121,26 +121,26 @@ impl Message {
             Err(why) => {
                 let at = why.valid_up_to();
                 let why = format!("byte {at} of the line is not UTF-8");
-                return nameless(PARSE_ERROR, why);
+                return invalid(PARSE_ERROR, why);
             }
         };
         if let Err(why) = strict::check(text) {
-            return nameless(PARSE_ERROR, format!("not JSON: {why}"));
+            return invalid(PARSE_ERROR, format!("not JSON: {why}"));
         }
         match text.trim_start().as_bytes().first() {
             Some(b'{') => {}
             Some(b'[') => {
                 let why = "the line is a batch: expected one message a line";
-                return nameless(INVALID_REQUEST, why.to_owned());
+                return invalid(INVALID_REQUEST, why.to_owned());
             }
             _ => {
                 let why = "the line is JSON and not an object: expected a JSON-RPC message";
-                return nameless(INVALID_REQUEST, why.to_owned());
+                return invalid(INVALID_REQUEST, why.to_owned());
             }
         }
         match serde_json::from_str::<Read<'_>>(text) {
             Ok(read) => Self::of(read),
-            Err(why) => nameless(INVALID_REQUEST, why.to_string()),
+            Err(why) => invalid(INVALID_REQUEST, why.to_string()),
         }
     }
 
@@ -193,6 +193,19 @@ impl Message {
             (None, None) => invalid("the message has neither `method` nor `id`"),
         }
     }
+}
+
+/// That of a message that is wrong elsewhere, such as in half an emoji of a prompt: whoever waits for
+/// its answer would wait for ever.
+fn id_of(line: &[u8]) -> Option<Id> {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    let text = String::from_utf8_lossy(line);
+    let named: Named<'_> = serde_json::from_str(&text).ok()?;
+    echoed(named.id).ok()
 }
 
 /// An id that may be echoed.
@@ -382,6 +395,18 @@ mod tests {
             ("{", PARSE_ERROR, "null", "not JSON"),
             ("", PARSE_ERROR, "null", "not JSON"),
             (r#"{"a":1,"a":2}"#, PARSE_ERROR, "null", "given twice"),
+            (
+                r#"{"id":4,"params":{"a":1,"a":2}}"#,
+                PARSE_ERROR,
+                "4",
+                "given twice",
+            ),
+            (
+                r#"{"params":{"text":"\ud83d"},"id":"x"}"#,
+                PARSE_ERROR,
+                "\"x\"",
+                "not JSON",
+            ),
             ("GET / HTTP/1.1", PARSE_ERROR, "null", "not JSON"),
             (
                 r#"[{"jsonrpc":"2.0","id":1,"method":"x"}]"#,
