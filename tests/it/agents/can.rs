@@ -29,6 +29,9 @@ pub struct Can {
     pub stops: &'static [(&'static str, &'static str)],
     /// What it takes besides text: `pixel.png`, `letter.pdf`, `notes.txt`.
     pub attached: &'static [&'static str],
+    /// How its model hears of a tool `tides_low_water` of an MCP server `harbour`: by its name, where it
+    /// doesn't have to search for it first.
+    pub hears_of_tools: &'static str,
     /// Two models by which the agent may be told apart, as `provider` and `model`.
     pub models: [(Option<&'static str>, &'static str); 2],
     /// Does its process take another model between turns, though none with a turn?

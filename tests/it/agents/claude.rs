@@ -51,6 +51,7 @@ fn installed() -> Vec<Driven> {
                 ("[[refuse=finish]] [[always]]", "refusal"),
             ],
             attached: &["pixel.png", "letter.pdf", "notes.txt"],
+            hears_of_tools: "tides_low_water",
             models: [(None, "mock-1"), (None, "mock-2")],
             switches: true,
             mode: Some(("plan", "lan mode is active")),

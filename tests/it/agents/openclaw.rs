@@ -39,6 +39,7 @@ fn installed() -> Vec<Driven> {
             told: &[],
             stops: &[],
             attached: &[],
+            hears_of_tools: "tides_low_water",
             models: [(None, "mock-1"), (None, "mock-2")],
             // Its state belongs to one process at a time; with its gateway both run.
             switches: false,

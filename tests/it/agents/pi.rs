@@ -25,6 +25,7 @@ fn installed() -> Vec<Driven> {
             told: &[],
             stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png"],
+            hears_of_tools: "tides_low_water",
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             switches: !program.ends_with("pi-0.73.1/bin/pi"),
             mode: None,

@@ -31,6 +31,7 @@ fn through(face: &str) -> Driven {
             told: &[],
             stops: &[("[[full]]", "max_tokens"), ("[[refuse=finish]]", "refusal")],
             attached: &["pixel.png", "notes.txt"],
+            hears_of_tools: "tides_low_water",
             models: [(Some("mock"), "mock-1"), (Some("mock"), "mock-2")],
             switches: false,
             mode: None,
