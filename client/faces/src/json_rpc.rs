@@ -204,6 +204,8 @@ fn id_of(line: &[u8]) -> Option<Id> {
         id: &'a RawValue,
     }
     let text = String::from_utf8_lossy(line);
+    // A struct may be read from an array, too.
+    text.trim_start().starts_with('{').then_some(())?;
     let named: Named<'_> = serde_json::from_str(&text).ok()?;
     echoed(named.id).ok()
 }

@@ -70,6 +70,43 @@ fn chat_finds_its_session_again() {
 }
 
 #[test]
+fn chat_of_another_user_goes_on_elsewhere() {
+    let Some((_daemon, http)) = served() else {
+        return;
+    };
+    let asked = |who: &Value, more: &[&str], messages: &Value| {
+        let mut body = json!({"model": "timmy", "messages": messages});
+        for (name, value) in who.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        let answer = http.post_with("/v1/chat/completions", &body, more);
+        header(&answer, "x-agentd-session").unwrap().to_owned()
+    };
+    let both = [
+        [(json!({"user": "alice"}), ""), (json!({"user": "bob"}), "")],
+        [
+            (json!({"safety_identifier": "alice"}), ""),
+            (json!({"safety_identifier": "bob"}), ""),
+        ],
+        [
+            (json!({}), "X-OpenWebUI-User-Id: alice"),
+            (json!({}), "X-OpenWebUI-User-Id: bob"),
+        ],
+    ];
+    for (turn, pair) in both.iter().enumerate() {
+        let first = json!([user(&format!("one {turn}"))]);
+        let more = json!([first[0], assistant(&format!("one {turn}")), user("two")]);
+        let headers = pair.each_ref().map(|(_, header)| match *header {
+            "" => Vec::new(),
+            header => vec!["-H", header],
+        });
+        let begun = [0, 1].map(|at| asked(&pair[at].0, &headers[at], &first));
+        let later = [0, 1].map(|at| asked(&pair[at].0, &headers[at], &more));
+        assert_eq!(begun, later, "{pair:?}");
+    }
+}
+
+#[test]
 fn side_requests_stay_out_of_a_chat() {
     let Some((_daemon, http)) = served() else {
         return;

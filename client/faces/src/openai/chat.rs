@@ -59,7 +59,7 @@ impl ChatRequest {
         }
         let streams = fields.take("stream")?.unwrap_or_default();
         let options: StreamOptions = fields.take("stream_options")?.unwrap_or_default();
-        let user = fields.take("user")?;
+        let user = fields.user()?;
         ignored.extend(fields.ignored());
         Ok(Self {
             model,
@@ -140,6 +140,7 @@ mod tests {
             (with(r#","stream_options":5"#), "stream_options"),
             (with(r#","model":5"#), "model"),
             (with(r#","user":{}"#), "user"),
+            (with(r#","safety_identifier":7"#), "safety_identifier"),
             (with(r#","response_format":"json""#), "response_format"),
         ] {
             let failure = ChatRequest::read(&body).unwrap_err();

@@ -53,6 +53,15 @@ impl Fields {
         }
     }
 
+    /// Whom a client asks for, in the older field or the newer one.
+    ///
+    /// # Errors
+    /// When one is of another type.
+    pub fn user(&mut self) -> Result<Option<String>, Failure> {
+        let (user, newer) = (self.take("user")?, self.take("safety_identifier")?);
+        Ok(user.or(newer))
+    }
+
     /// The names of those that nobody took, as far as they can stand in a header.
     #[must_use]
     pub fn ignored(self) -> Vec<String> {

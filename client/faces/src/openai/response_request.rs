@@ -87,7 +87,7 @@ impl ResponseRequest {
             ignored.push("metadata".to_owned());
             metadata = None;
         }
-        let user = fields.take("user")?;
+        let user = fields.user()?;
         ignored.extend(fields.ignored());
         Ok(Self {
             model,

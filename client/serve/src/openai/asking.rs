@@ -37,7 +37,7 @@ pub(super) struct Asking {
     pub(super) key: Option<String>,
     /// In which session, and what the client calls it where that is no name of the daemon's.
     pub(super) session: Option<Name>,
-    /// In which chat of a front end.
+    /// In which chat of a front end, or else of which of its users.
     pub(super) chat: Option<String>,
     /// The model that a header names.
     pub(super) model: Option<ModelName>,
@@ -87,7 +87,7 @@ impl Asking {
     pub(super) fn read(headers: &HeaderMap, path: &str, body: &str) -> Result<Self, Refusal> {
         let said = |name: &str| headers.get(name).map(words_of);
         let (session, hermes) = (said("x-agentd-session"), said("x-hermes-session-id"));
-        let chat = said("x-openwebui-chat-id");
+        let chat = said("x-openwebui-chat-id").or_else(|| said("x-openwebui-user-id"));
         let word = |name: &str| {
             let word = headers.get(name)?.to_str().ok()?;
             Some(word.trim()).filter(|word| !word.is_empty())

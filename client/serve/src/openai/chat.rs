@@ -74,7 +74,7 @@ pub(super) async fn chat(
     let again = asking.again();
     let source = async move {
         let blank = session::blank(&asking, &named, user.as_deref());
-        let plan = session::plan(&of, &asking, &conversation, blank);
+        let plan = session::plan(&of, &asking, user.as_deref(), &conversation, blank);
         Source::of(&of, &asking, attempt, plan).await
     };
     let teller = move |taken: &Taken| Chat {

@@ -156,7 +156,10 @@ async fn plan(
     let instructions = session::instructions(&conversation.system);
     session::label(labels, face::INSTRUCTIONS, instructions.as_deref());
     match &request.continues {
-        Continues::Itself => session::plan(app, asking, conversation, blank).await,
+        Continues::Itself => {
+            let user = request.user.as_deref();
+            session::plan(app, asking, user, conversation, blank).await
+        }
         Continues::Previous(job) => {
             session::label(labels, face::PREVIOUS, Some(&Id::Response.id(*job)));
             let (row, alone) = previous(app, *job).await?;

@@ -68,7 +68,7 @@ async fn plan(app: &App, asking: &Asking, request: &RunRequest) -> Result<Plan, 
             let plan = session::named(app, &name, conversation, blank).await?;
             Ok(plan.alone(alone))
         }
-        None => session::plan(app, asking, conversation, blank).await,
+        None => session::plan(app, asking, None, conversation, blank).await,
     }
 }
 

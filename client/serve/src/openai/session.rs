@@ -49,10 +49,11 @@ pub(super) fn label(labels: &mut BTreeMap<String, String>, name: &str, value: Op
     }
 }
 
-/// The turn of a conversation that comes whole.
+/// The turn of a conversation that comes whole, of this user of the client's.
 pub(super) async fn plan(
     app: &App,
     asking: &Asking,
+    user: Option<&str>,
     conversation: &Conversation,
     blank: Send,
 ) -> Result<Plan, Refusal> {
@@ -74,8 +75,11 @@ pub(super) async fn plan(
         return Ok(Plan::either(bare, Code::Unsupported, begun));
     }
     let agent = begun.agent.as_deref().unwrap_or_default();
-    let chat = asking.chat.as_deref().unwrap_or_default();
-    let scope = format!("{agent}\n{chat}");
+    let mut scope = format!("{agent}\n{}", asking.chat.as_deref().unwrap_or_default());
+    if let Some(user) = user {
+        scope += "\n";
+        scope += user;
+    }
     let hash = conversation.label(&scope);
     label(&mut begun.labels, face::CONVERSATION, Some(&hash));
     let Some(before) = conversation.before(&scope) else {
