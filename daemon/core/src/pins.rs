@@ -85,9 +85,14 @@ pub fn check(agent: &Agent, pins: &Pins) -> Result<(), Rejected> {
 
 /// The configured model. It means something to its own provider only, so not where another is asked for.
 pub(crate) fn usual_model<'a>(agent: &'a Agent, asked: Option<&String>) -> Option<&'a String> {
-    let other = |usual: &String| asked.is_some_and(|asked| asked != usual);
-    let is_of_other = agent.provider.as_ref().is_some_and(other);
-    agent.model.as_ref().filter(|_| !is_of_other)
+    let model = agent.model.as_ref()?;
+    let whose = match &agent.provider {
+        Some(provider) => Some(provider.as_str()),
+        // Without a slash it doesn't say whose it is.
+        None => model.split_once('/').map(|(provider, _)| provider),
+    };
+    let is_of_other = asked.is_some_and(|asked| whose.is_some_and(|whose| whose != asked));
+    (!is_of_other).then_some(model)
 }
 
 /// The mode in which a session works, where one was set for it or for its agent.

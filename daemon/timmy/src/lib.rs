@@ -175,6 +175,7 @@ pub fn main() -> ExitCode {
             thinking: args.thinking.clone(),
             fallback_chain: args.fallback.clone(),
             timeout: None,
+            usual_provider: None,
         };
         let code = match args.prompt.clone() {
             Some(prompt) => alone::answer(prompt, selection, &args, &agent).await,

@@ -120,6 +120,7 @@ fn asked(selection: &ModelSelection) -> ModelRequest<'_> {
     ModelRequest {
         provider: selection.provider.as_deref(),
         model: selection.model.as_deref(),
+        usual_provider: selection.usual_provider.as_deref(),
         fallback_chain: selection.fallback_chain.as_deref(),
     }
 }

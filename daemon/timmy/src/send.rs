@@ -113,6 +113,8 @@ pub(crate) struct ModelSelection {
     /// Each `provider/model`.
     pub(crate) fallback_chain: Option<Vec<String>>,
     pub(crate) timeout: Option<Duration>,
+    /// The provider that is configured for turns that name none.
+    pub(crate) usual_provider: Option<String>,
 }
 
 /// Which conversation is meant.

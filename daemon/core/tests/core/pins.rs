@@ -329,6 +329,25 @@ fn pins_of_another_provider_leave_the_configured_model() {
 }
 
 #[test]
+fn pins_leave_a_model_named_with_another_provider() {
+    for (model, wanted) in [
+        ("q/usual", None),
+        ("p/usual", Some("p/usual")),
+        ("usual", Some("usual")),
+    ] {
+        let mut settings = settings();
+        let agent = settings.agents.get_mut("many").unwrap();
+        (agent.provider, agent.model) = (None, Some(model.to_owned()));
+        let mut world = World::new(settings);
+        let conn = world.connect();
+        let send = r#"{"type":"send","text":"x","agent":"many","provider":"p"}"#;
+        world.request(conn, 1, send);
+        let [provider, model, _] = pinned(&world);
+        assert_eq!((provider.as_deref(), model.as_deref()), (Some("p"), wanted));
+    }
+}
+
+#[test]
 fn pins_of_a_refused_send_bind_nothing() {
     let mut world = World::new(settings());
     let conn = world.connect();

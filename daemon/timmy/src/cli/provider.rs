@@ -404,7 +404,7 @@ async fn tested(setting: &Setting, test: Test) -> Result<Exit, Failed> {
     let asked = ModelRequest {
         provider: Some(&test.name),
         model: test.model.as_deref(),
-        fallback_chain: None,
+        ..ModelRequest::default()
     };
     let chosen = chain::choose(&setting.config, &lookup, &asked).await;
     let target = match chosen {

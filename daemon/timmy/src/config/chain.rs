@@ -45,6 +45,8 @@ pub(crate) struct ModelRequest<'a> {
     pub(crate) provider: Option<&'a str>,
     /// The model that is pinned: a short name, `provider/model`, or one of the provider's.
     pub(crate) model: Option<&'a str>,
+    /// The provider that is configured for whoever pins none.
+    pub(crate) usual_provider: Option<&'a str>,
     /// What comes behind, each `provider/model` or a name without a slash.
     pub(crate) fallback_chain: Option<&'a [String]>,
 }
@@ -184,8 +186,14 @@ impl Chooser<'_> {
             (None, None) => return Ok(None),
             (None, Some(model)) => self.named(model)?,
             (Some(provider), Some(model)) => {
-                let model = self.of_provider(provider, model);
-                self.target(provider, &model)?
+                let of_it = self.of_provider(provider, model);
+                let target = self.target(provider, &of_it)?;
+                if self.is_of_another(&target, model) {
+                    let rejected =
+                        no_model_of(provider, spelt(self.config, model), asked.usual_provider);
+                    return Err(Unchosen::Wrong(rejected));
+                }
+                target
             }
             (Some(provider), None) => self.usual_of(provider)?,
         }))
@@ -239,6 +247,19 @@ impl Chooser<'_> {
             }
             _ => model.to_owned(),
         }
+    }
+
+    /// Does a name say that a model is another provider's? Some have models of such names themselves.
+    fn is_of_another(&self, target: &Target, name: &str) -> bool {
+        let Ok((before, _)) = table::split(spelt(self.config, name)) else {
+            return false;
+        };
+        let is_short = spelt(self.config, name) != name;
+        let at = &target.provider;
+        let is_known = |row: &BuiltInProvider| row.base_url == at.base_url;
+        let names_none = usual(at).is_some_and(|model| !model.contains('/'));
+        let is_its_own = || names_none && table::known(&at.id).is_some_and(is_known);
+        id(before) != at.id && (is_short || table::known(before).is_some() && is_its_own())
     }
 
     /// `provider/model` or a short name.
@@ -300,6 +321,19 @@ impl Chooser<'_> {
         }
         Err(Box::new(looked))
     }
+}
+
+/// What is said of a provider and a model of another one; `usual` is the provider that is
+/// configured.
+pub(crate) fn no_model_of(provider: &str, model: &str, usual: Option<&str>) -> Rejected {
+    let whose = match usual == Some(provider) {
+        true => "the provider is the one configured for this agent, the model was named",
+        false => "they were named together",
+    };
+    let (of, name) = table::split(model).unwrap_or(("PROVIDER", model));
+    let error = format!("provider `{provider}` has no model `{model}`: {whose}");
+    let hint = format!("name both, as `--provider {of} --model {name}`");
+    Rejected::new(Code::InvalidRequest, error).hint(hint)
 }
 
 /// The name that the table has for a provider.

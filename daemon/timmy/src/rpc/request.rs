@@ -11,6 +11,7 @@ use agentd_protocol::request::{OnQuestion, Send};
 use serde::Deserialize;
 
 use super::attached;
+use crate::config::chain::no_model_of;
 use crate::echo;
 use crate::send::{Conversation, Messages, ModelSelection, SendRequest};
 
@@ -37,7 +38,15 @@ pub(super) fn is_for_echo(default: &ModelSelection, send: &Send) -> Result<bool,
     let default_model = default.model.as_deref();
     let default_model = default_model.filter(|_| send.provider.is_none());
     let provider = send.provider.as_deref().or(default_provider);
-    echo::is_wanted(provider, model.or(default_model))
+    echo::is_wanted(provider, model.or(default_model)).map_err(|rejected| {
+        let usual = default.provider.as_deref();
+        match (provider, model) {
+            (Some(provider), Some(model)) if usual == Some(provider) => {
+                no_model_of(provider, model, usual)
+            }
+            _ => rejected,
+        }
+    })
 }
 
 /// May its tools ask for leave?
@@ -66,6 +75,7 @@ pub(super) fn sent(
     let (text, attached) = attached::read(&send.text, &send.attachments)?;
     // The default's model is of its provider: halves of two choices would be neither.
     let pinned = send.provider.is_some() || send.model.is_some();
+    let usual_provider = default.provider.clone();
     let default = if pinned {
         &ModelSelection::default()
     } else {
@@ -89,6 +99,7 @@ pub(super) fn sent(
                 .fallback_chain
                 .or_else(|| default.fallback_chain.clone()),
             timeout: send.timeout.map(seconds),
+            usual_provider,
         },
         toolsets: send.toolsets.clone(),
         mcp_servers: send.mcp_servers.clone().unwrap_or_default(),

@@ -53,7 +53,7 @@ fn asked<'a>(provider: Option<&'a str>, model: Option<&'a str>) -> ModelRequest<
     ModelRequest {
         provider,
         model,
-        fallback_chain: None,
+        ..ModelRequest::default()
     }
 }
 
@@ -107,9 +107,42 @@ fn chain_of_a_pin_is_the_pin_alone() {
             provider: None,
             model,
             fallback_chain: Some(&chain),
+            ..ModelRequest::default()
         };
         assert_eq!(names(chosen(CONFIGURED, &[], asked)), expected);
     }
+}
+
+#[test]
+fn chain_of_two_providers_halves_is_refused() {
+    let text = format!("{CONFIGURED}\n[providers.openai]\nbase_url = 'http://127.0.0.1:1/v1'\n");
+    let said = |config: &str, provider, model, usual_provider| {
+        let asked = ModelRequest {
+            usual_provider,
+            ..asked(Some(provider), Some(model))
+        };
+        match chosen(config, &[], asked) {
+            Err(Unchosen::Wrong(no)) => format!("{}; {}", no.error, no.hint.unwrap_or_default()),
+            other => names(other),
+        }
+    };
+    assert_eq!(
+        said(CONFIGURED, "openai", "gemini/x", Some("openai")),
+        "provider `openai` has no model `gemini/x`: the provider is the one configured for this \
+         agent, the model was named; name both, as `--provider gemini --model x`"
+    );
+    let both = said(CONFIGURED, "openai", "gemini/x", None);
+    assert!(both.contains("named together"), "{both}");
+    // By its short name, which is another provider's.
+    let short = said(CONFIGURED, "gemini", "fast", Some("gemini"));
+    assert!(
+        short.ends_with("name both, as `--provider groq --model llama`"),
+        "{short}"
+    );
+    // Some have models of such names, and who is behind an address of one's own is unknown.
+    let groq = said(CONFIGURED, "groq", "openai/gpt-oss-120b", Some("groq"));
+    assert_eq!(groq, "groq|openai/gpt-oss-120b");
+    assert_eq!(said(&text, "openai", "gemini/x", None), "openai|gemini/x");
 }
 
 #[test]
@@ -120,6 +153,7 @@ fn chain_entry_without_a_slash_is_looked_up() {
             provider,
             model,
             fallback_chain: Some(&chain),
+            ..ModelRequest::default()
         };
         let found = chosen(text, &[], asked);
         let note = found
@@ -287,8 +321,8 @@ fn a_local_fallback_is_the_server_that_runs() {
     let chain = ["kimi-k2.5".to_owned(), "local-llm".to_owned()];
     let asked = ModelRequest {
         provider: Some("kimi-coding"),
-        model: None,
         fallback_chain: Some(&chain),
+        ..ModelRequest::default()
     };
     let found = chosen(&text, &[], asked).unwrap();
     assert_eq!(found.announced, None);
