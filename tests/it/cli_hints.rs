@@ -239,6 +239,57 @@ fn send_without_a_login_names_the_other_agents() {
 }
 
 #[test]
+fn agents_default_says_what_timmy_lacks() {
+    let place = Place::new("");
+    let default = || place.agentctl(&["agents", "default", "timmy"]);
+    let bare = default();
+    assert_eq!(bare.code, Some(0), "{bare:?}");
+    for part in [
+        "note: `timmy` has neither a key nor a model",
+        "`agentctl provider add NAME`",
+        "`agentctl models default PROVIDER/MODEL`",
+    ] {
+        assert!(bare.stderr.contains(part), "{part}: {bare:?}");
+    }
+    let echo = ["config", "set", "agents.timmy.provider", "echo"];
+    assert_eq!(place.agentctl(&echo).code, Some(0));
+    let has = default();
+    assert!(!has.stderr.contains("neither"), "{has:?}");
+}
+
+#[test]
+fn send_of_two_providers_halves_says_whose_is_which() {
+    let place = Place::new("[agents.timmy]\nprovider = \"echo\"\n");
+    let words = [
+        "send",
+        "--no-fallback",
+        "--agent",
+        "timmy",
+        "--model",
+        "gemini/x",
+        "hi",
+    ];
+    let daemon = place.start();
+    for provider in ["echo", "openai"] {
+        let text = format!("[agents.timmy]\nprovider = {provider:?}\n");
+        daemon.place.configure(&text);
+        let said = daemon.agentctl(&words);
+        for part in [
+            &format!("provider `{provider}` has no model `gemini/x`")[..],
+            "the provider is the one configured",
+            "`--provider gemini --model x`",
+        ] {
+            assert!(said.stderr.contains(part), "{provider}: {part}: {said:?}");
+        }
+    }
+    // The other way round the provider alone counts.
+    let text = "[agents.timmy]\nmodel = \"gemini/x\"\n";
+    daemon.place.configure(text);
+    let said = daemon.agentctl(&["send", "--agent", "timmy", "--provider", "echo", "hi"]);
+    assert_eq!(said.stdout, "hi\n", "{said:?}");
+}
+
+#[test]
 fn agents_default_says_that_nobody_is_logged_in() {
     let place = Place::new("");
     program(&place.path("bin"), "claude", "");

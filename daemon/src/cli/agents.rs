@@ -126,11 +126,11 @@ pub(super) fn run(command: AgentsCommand, paths: &Paths) -> Result<(), EditError
         (false, "removed") => format!("removed `{named}` from {file}"),
         (false, _) => format!("added `{named}` to {file}"),
     };
-    if done == "default" && unusable.is_none() && is_logged_out(named, paths) {
-        tell(&format!(
-            "nobody is logged in to `{named}`, as far as can be seen; `agentctl agents test \
-             {named}` tries it"
-        ));
+    if done == "default"
+        && unusable.is_none()
+        && let Some(lacks) = lacks(named, paths)
+    {
+        tell(&lacks);
     }
     if let Some(why) = unusable {
         tell(&format!("`{named}` can't be used as things are: {why}"));
@@ -153,9 +153,9 @@ fn plain_send(paths: &Paths) -> Result<PlainSend, ConfigError> {
     Ok(PlainSend::of(&config, &paths.state))
 }
 
-fn is_logged_out(name: &str, paths: &Paths) -> bool {
+fn lacks(name: &str, paths: &Paths) -> Option<String> {
     let config = Config::load(&paths.config, &paths.env_file, &HostEnv::here());
-    config.is_ok_and(|config| PlainSend::is_logged_out(name, &config, &paths.state))
+    PlainSend::lacks(name, &config.ok()?, &paths.state)
 }
 
 fn add_answers(told: &mut serde_json::Value, answers: Option<&PlainSend>) {

@@ -9,7 +9,7 @@ use agentd_core::agent::Agent;
 use agentd_core::answerers::{choices, ready};
 
 use super::runtime;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::platform::files::Files;
 
 /// Whom it goes to.
@@ -46,12 +46,24 @@ impl PlainSend {
         }
     }
 
-    /// Is an agent there, and nobody logged in, as far as files and variables say?
+    /// What an agent that is there lacks, as far as files and variables say, and what to do.
     #[must_use]
-    pub fn is_logged_out(name: &str, config: &Config, state_dir: &Path) -> bool {
+    pub fn lacks(name: &str, config: &Config, state_dir: &Path) -> Option<String> {
         let seen = runtime::look(config, state_dir)(&Files::default());
-        let mut agents = seen.agents.iter().map(|(agent, _)| agent);
-        agents.any(|agent| agent.name == name && agent.logged_in == Some(false))
+        let (agent, run) = seen.agents.iter().find(|(agent, _)| agent.name == name)?;
+        match (agent.logged_in, run) {
+            (Some(false), _) => Some(format!(
+                "nobody is logged in to `{name}`, as far as can be seen; `agentctl agents test \
+                 {name}` tries it"
+            )),
+            (None, Some(run)) if config::is_built_in(run) => Some(format!(
+                "`{name}` has neither a key nor a model, as far as can be seen: `agentctl provider \
+                 add NAME` stores a key, `agentctl models default PROVIDER/MODEL` chooses a model, \
+                 also of a server on this machine; `agentctl config set agents.{name}.provider echo` \
+                 has it say prompts back"
+            )),
+            _ => None,
+        }
     }
 
     /// Who answers it.
