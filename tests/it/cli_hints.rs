@@ -258,7 +258,7 @@ fn agents_default_says_what_timmy_lacks() {
 }
 
 #[test]
-fn send_of_two_providers_halves_says_whose_is_which() {
+fn send_of_two_halves_says_whose_they_are() {
     let place = Place::new("[agents.timmy]\nprovider = \"echo\"\n");
     let words = [
         "send",
