@@ -67,25 +67,36 @@ fn acp_sdk_of_typescript_takes_every_line() {
     }
 }
 
-/// acpx with the face as its agent, in the home of the place.
-fn acpx(dir: &Path, daemon: &Daemon, words: &[&str]) -> Finished {
-    let mut command: Command = daemon.place.command(dir.join("bin/acpx"));
-    let home = daemon.path("home");
-    command
-        .args(["--agent", &format!("{AGENTCTL} serve acp --agent chaos")])
-        .args(["--cwd", home.to_str().unwrap()])
-        // Longer than a command takes: a next one that finds its queue about to end fails.
-        .args(["--ttl", "4"])
-        .args(words);
-    finish_within(4 * DEADLINE, command, b"")
+/// acpx, where it is installed.
+pub struct Acpx(PathBuf);
+
+impl Acpx {
+    pub fn installed() -> Option<Self> {
+        installed().map(Self)
+    }
+
+    /// Runs it with the face as its agent, which has this agent behind it.
+    pub fn run(&self, daemon: &Daemon, agent: &str, cwd: &Path, words: &[&str]) -> Finished {
+        let mut command: Command = daemon.place.command(self.0.join("bin/acpx"));
+        command
+            .args(["--agent", &format!("{AGENTCTL} serve acp --agent {agent}")])
+            .args(["--cwd", cwd.to_str().unwrap()])
+            // Longer than a command takes: a next one that finds its queue about to end fails.
+            .args(["--ttl", "4"])
+            .args(words);
+        finish_within(4 * DEADLINE, command, b"")
+    }
 }
 
 #[test]
 fn acp_client_acpx_works_in_a_session() {
-    let Some(dir) = installed() else { return };
+    let Some(acpx) = Acpx::installed() else {
+        return;
+    };
     let daemon = Daemon::start();
+    let home = daemon.path("home");
     let says = |words: &[&str], part: &str| {
-        let finished = acpx(&dir, &daemon, words);
+        let finished = acpx.run(&daemon, "chaos", &home, words);
         let said = &finished.stdout;
         assert!(
             finished.code == Some(0) && said.contains(part),
@@ -107,6 +118,6 @@ fn acp_client_acpx_works_in_a_session() {
     sessions.dedup();
     assert_eq!(sessions.len(), 2, "{jobs:#?}");
     says(&["sessions", "close"], "");
-    let failed = acpx(&dir, &daemon, &["exec", "chaos:exit 9"]);
+    let failed = acpx.run(&daemon, "chaos", &home, &["exec", "chaos:exit 9"]);
     assert_ne!(failed.code, Some(0), "{failed:#?}");
 }

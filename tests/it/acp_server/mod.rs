@@ -1,7 +1,7 @@
 //! `agentctl serve acp` from an editor's side, with a real daemon and real agents behind it.
 
 mod bad_input;
-mod clients;
+pub mod clients;
 pub mod editor;
 mod losses;
 mod sessions;

@@ -11,7 +11,7 @@ macro_rules! suite {
             serves_two_sessions_at_once changes_its_model says_what_the_provider_refused
             is_given_up_in_time looks_at_what_is_attached says_why_it_stopped lists_its_models
             says_yes_for_longer is_told_how_a_session_begins forks_a_session
-            answers_openais_clients
+            answers_openais_clients answers_acpx
         }
     };
     ($($scenario:ident)+) => {
@@ -31,6 +31,7 @@ macro_rules! suite {
 mod acp;
 mod attached;
 mod beginnings;
+mod behind_acp;
 mod behind_http;
 mod can;
 pub mod claude;
@@ -52,6 +53,7 @@ use serde_json::{Value, json};
 
 use attached::looks_at_what_is_attached;
 use beginnings::{forks_a_session, is_told_how_a_session_begins};
+use behind_acp::answers_acpx;
 use behind_http::answers_openais_clients;
 pub use can::{Asks, Can, Turns};
 use listed::lists_its_models;
