@@ -334,6 +334,7 @@ fn sweep(leader: Pid, mark: &SpawnTag, strangers: &mut BTreeSet<i32>) -> Survivo
     end_all(leader, mark, remaining(leader), strangers)
 }
 
+/// The same, of what was found.
 fn end_all(
     leader: Pid,
     mark: &SpawnTag,

@@ -87,7 +87,8 @@ impl Asking {
     pub(super) fn read(headers: &HeaderMap, path: &str, body: &str) -> Result<Self, Refusal> {
         let said = |name: &str| headers.get(name).map(words_of);
         let (session, hermes) = (said("x-agentd-session"), said("x-hermes-session-id"));
-        let chat = said("x-openwebui-chat-id").or_else(|| said("x-openwebui-user-id"));
+        let chat = said("x-openwebui-chat-id").filter(|chat| !chat.is_empty());
+        let chat = chat.or_else(|| said("x-openwebui-user-id"));
         let word = |name: &str| {
             let word = headers.get(name)?.to_str().ok()?;
             Some(word.trim()).filter(|word| !word.is_empty())

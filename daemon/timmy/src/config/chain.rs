@@ -256,10 +256,12 @@ impl Chooser<'_> {
         };
         let is_short = spelt(self.config, name) != name;
         let at = &target.provider;
-        let is_known = |row: &BuiltInProvider| row.base_url == at.base_url;
-        let names_none = usual(at).is_some_and(|model| !model.contains('/'));
-        let is_its_own = || names_none && table::known(&at.id).is_some_and(is_known);
-        id(before) != at.id && (is_short || table::known(before).is_some() && is_its_own())
+        // A provider of the table, where the table has it, whose models have no slash.
+        let has_plain_names = || {
+            usual(at).is_some_and(|model| !model.contains('/'))
+                && table::known(&at.id).is_some_and(|row| row.base_url == at.base_url)
+        };
+        id(before) != at.id && (is_short || table::known(before).is_some() && has_plain_names())
     }
 
     /// `provider/model` or a short name.
