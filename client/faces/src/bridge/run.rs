@@ -375,7 +375,8 @@ pub(super) fn failure(line: &ErrorLine) -> Failure {
     Failure {
         stage,
         message,
-        retryable: line.retryable,
+        // That is meant with the same key, and a run has none: asked again it would run twice.
+        retryable: line.retryable && line.code != Code::OutcomeUnknown,
     }
 }
 

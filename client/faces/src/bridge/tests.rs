@@ -326,6 +326,14 @@ fn bridge_sessions_go_on_or_begin_anew() {
     );
     assert_eq!(scene.said[0]["retryable"], true);
     assert_eq!(scene.told(), [busy]);
+    // It may run: asked again as it says, without a key, it would run twice.
+    scene.hear(&json!({"message": "c", "session_id": "s", "resume": false}));
+    scene.answer(
+        "session.close",
+        json!({"type": "error", "code": "outcome-unknown", "error": "who knows", "retryable": true}),
+    );
+    assert_eq!(scene.said[0]["retryable"], false);
+    assert_eq!(scene.told(), ["error who knows"]);
     // A word of the host's that is no name.
     scene.hear(&json!({"message": "d", "session_id": "ein Gespräch", "resume": false}));
     scene.answer(
