@@ -103,6 +103,12 @@ pub(super) fn outcome_unknown(why: &str) -> Failure {
     }
 }
 
+/// May the turn run all the same?
+pub(super) fn is_unknown(failure: &Failure) -> bool {
+    let code = failure.data.as_ref().map(|data| &data["code"]);
+    code.is_some_and(|code| code == Code::OutcomeUnknown.name())
+}
+
 /// A field that can't be what it is.
 pub(super) fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(INVALID_PARAMS, message)

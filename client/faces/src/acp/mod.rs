@@ -299,10 +299,13 @@ impl Acp {
             What::Prompt {
                 reply, cancelled, ..
             } => match result {
+                // It may be accepted, and then it runs: nobody knows that it was cancelled.
+                Err(failure) if !cancelled || failure::is_unknown(&failure) => {
+                    out.refuse(&reply, &failure);
+                }
                 _ if cancelled => turns::say_cancelled(&reply, out),
-                Err(failure) => out.refuse(&reply, &failure),
                 // Its lines come one by one.
-                Ok(_) => {}
+                _ => {}
             },
             What::Turn(job) => {
                 if let Err(failure) = result {

@@ -391,6 +391,20 @@ fn acp_deleted_session_waits_for_its_turns() {
 }
 
 #[test]
+fn acp_cancel_of_an_unknown_outcome_says_so() {
+    let (mut scene, _, _) = running();
+    let id = scene.prompt("two");
+    scene.notify("session/cancel", json!({"sessionId": SESSION}));
+    let unknown = json!({"type": "error", "code": "outcome-unknown", "error": "who knows", "retryable": true});
+    scene.answer("send", unknown);
+    let said = scene.said.pop().unwrap();
+    assert_eq!(
+        (said["id"].as_u64(), &said["error"]["data"]["code"]),
+        (Some(id), &json!("outcome-unknown"))
+    );
+}
+
+#[test]
 fn acp_turn_whose_lines_are_gone_is_lost() {
     let (mut scene, id, _) = running();
     scene.lose();
