@@ -65,6 +65,21 @@ pub struct Abort {
     /// With `session`: what waits there, too.
     #[serde(default)]
     pub queued: bool,
+    /// The send with this key, whatever else is named, also while whether it was accepted isn't known yet.
+    pub idempotency_key: Option<String>,
+}
+
+impl Abort {
+    /// Of the send with this key. A daemon that doesn't know the field would take the only turn there is,
+    /// so a session is named, too, and none has this name.
+    #[must_use]
+    pub fn of_key(key: &str) -> Self {
+        Self {
+            session: Some(String::new()),
+            idempotency_key: Some(key.to_owned()),
+            ..Self::default()
+        }
+    }
 }
 
 /// `collect`.

@@ -20,6 +20,8 @@ export interface AbortRequest {
   session?: string | null;
   /** With `session`: what waits there, too. */
   queued?: boolean;
+  /** The send with this key, whatever else is named, also while whether it was accepted isn't known yet. */
+  idempotency_key?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }

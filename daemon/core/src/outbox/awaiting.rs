@@ -39,6 +39,8 @@ pub(crate) enum Awaiting {
         id: Option<Id>,
         job: JobId,
     },
+    /// An `abort` of the send with a key.
+    AbortUnder { conn: ConnId, id: Option<Id> },
     /// A request that changes a session.
     Changed {
         conn: ConnId,

@@ -20,7 +20,7 @@ use crate::outbox::timers::Timer;
 use crate::peers::waiting::Aborting;
 use crate::rules::targets::Target;
 use crate::state::State;
-use crate::store::{Stored, Write};
+use crate::store::{Keyed, Loaded, Query, Stored, Write};
 
 impl State {
     pub(crate) fn abort(
@@ -30,7 +30,10 @@ impl State {
         abort: Abort,
         facts: &RequestContext,
     ) {
-        let target = Target::new(abort.job, abort.session.as_deref());
+        let target = match &abort.idempotency_key {
+            Some(key) => Target::Key(key),
+            None => Target::new(abort.job, abort.session.as_deref()),
+        };
         if let Some(loading) = self.loading_of(conn, target) {
             let request = Request::Abort(abort);
             return self.wait_for_loading(&loading, conn, id, request, facts);
@@ -45,6 +48,33 @@ impl State {
                 Err(rejected) => return self.refuse(conn, id, rejected),
             },
         };
+        if let (Target::Key(key), true) = (target, turns.is_empty()) {
+            // Its job may be there.
+            let query = Query::Key {
+                key: key.to_owned(),
+                hashed: String::new(),
+            };
+            self.outbox.load(Awaiting::AbortUnder { conn, id }, query);
+            return;
+        }
+        self.abort_turns(conn, id, turns);
+    }
+
+    /// The store knows whose key it is, or can't say.
+    pub(crate) fn abort_under(&mut self, conn: ConnId, id: Option<Id>, loaded: Loaded) {
+        let job = match loaded {
+            Loaded::Key(Keyed::Same { job } | Keyed::Other { job }) => Some(job),
+            Loaded::Key(Keyed::Free) => None,
+            _ => {
+                let error = "the store can't say whose key it is; ask again";
+                return self.refuse(conn, id, Rejected::new(Code::StoreFailed, error));
+            }
+        };
+        let turns = job.and_then(|job| self.jobs.numbered(job));
+        self.abort_turns(conn, id, turns.into_iter().collect());
+    }
+
+    fn abort_turns(&mut self, conn: ConnId, id: Option<Id>, turns: Vec<TurnId>) {
         // A job that isn't accepted yet may never be: then there is nothing to abort.
         let (pending, live): (BTreeSet<TurnId>, BTreeSet<TurnId>) =
             turns.into_iter().partition(|turn| {
@@ -130,10 +160,14 @@ impl State {
     /// The store takes nothing for now: whoever waits for its marks is told that it is not known
     /// when they will be durable.
     pub(crate) fn aborts_in_doubt(&mut self, trouble: &str) {
-        let waits = |aborting: &&mut Aborting| aborting.outstanding > 0;
+        let waits =
+            |aborting: &&mut Aborting| aborting.outstanding > 0 || !aborting.pending.is_empty();
         let waiting = self.peers.all_aborting().filter(waits);
         let told: Vec<_> = waiting
-            .filter_map(|aborting| Some((aborting.asker.take()?, aborting.jobs.len())))
+            .filter_map(|aborting| {
+                let jobs = aborting.jobs.len() + aborting.pending.len();
+                Some((aborting.asker.take()?, jobs))
+            })
             .collect();
         for ((conn, id), jobs) in told {
             let error = format!(

@@ -307,6 +307,7 @@ impl State {
             (Awaiting::Key { waiter, rejected }, _) => {
                 self.refuse(waiter.conn, waiter.id, rejected);
             }
+            (Awaiting::AbortUnder { conn, id }, loaded) => self.abort_under(conn, id, loaded),
             (Awaiting::Redispatched(again), loaded) => self.redispatched(*again, loaded),
             (Awaiting::Steer { conn, id, job }, Loaded::Jobs(rows)) => {
                 self.steer_elsewhere(conn, id, job, rows.first());

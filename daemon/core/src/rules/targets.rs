@@ -20,6 +20,8 @@ pub(crate) enum Target<'a> {
     Job(JobId),
     /// The session's turn.
     Session(&'a str),
+    /// The send with the key.
+    Key(&'a str),
     /// Nothing: what the connection sent last, else the only turn there is.
     Own,
 }
@@ -42,7 +44,8 @@ impl State {
         let name = match target {
             Target::Job(_) => None,
             Target::Session(session) => Some(session.to_owned()),
-            Target::Own => self.peers.connected(&conn)?.loading.clone(),
+            // Its send may wait there.
+            Target::Key(_) | Target::Own => self.peers.connected(&conn)?.loading.clone(),
         };
         name.filter(|name| self.sessions.is_loading(name))
     }
@@ -89,11 +92,19 @@ impl State {
             // A job that isn't in memory has ended, or never was.
             Target::Job(job) => Ok(self.jobs.numbered(job).filter(live).into_iter().collect()),
             Target::Session(name) => Ok(self.turns_in(name, queued)),
+            Target::Key(key) => Ok(self.pending_under(key)),
             Target::Own => match self.peers.connected(&conn).and_then(|conn| conn.last_send) {
                 Some(last) => Ok(Some(last).into_iter().filter(live).collect()),
                 None => self.only_turn(),
             },
         }
+    }
+
+    /// Turns with this key that the store was given: one, and those that asked for it again.
+    fn pending_under(&self, key: &str) -> Vec<TurnId> {
+        let pending = self.indexes.pending().iter().copied();
+        let has_it = |turn: &TurnId| self.pending_key(*turn).is_some_and(|(of, _)| of == key);
+        pending.filter(has_it).collect()
     }
 
     fn is_live(&self, turn: TurnId) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentd_core::Event;
 use agentd_core::store::{Loaded, Stored};
 use agentd_core::worker::{About, Asking, Exit, QuestionKind, WorkerEvent};
+use agentd_protocol::serde_json::Value;
 use agentd_protocol::{Body, JobId};
 
 use crate::agents::settings;
@@ -259,6 +260,42 @@ fn abort_counts_for_a_send_awaiting_recovery() {
     all(&mut world);
     assert_eq!(world.answer(conn, 3)["ok"], true);
     assert_eq!(world.answer(conn, 2)["stop"], "cancelled");
+}
+
+#[test]
+fn abort_by_key_counts_before_the_outcome() {
+    let mut world = stored(&[]);
+    let sender = world.connect();
+    let send = r#"{"type":"send","text":"a","session":"x","idempotency_key":"k"}"#;
+    world.request(sender, 1, send);
+    // Its session is looked up; then the disk hangs.
+    world.store_answers();
+    world.pass(Duration::from_secs(10));
+    assert!(world.clients[&sender].closed, "the outcome is unknown");
+    let other = world.connect();
+    let abort = r#"{"type":"abort","session":"","idempotency_key":"k"}"#;
+    world.request(other, 1, abort);
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.answer(other, 1)["code"], "outcome-unknown");
+    all(&mut world);
+    assert_eq!(world.spawns, 0);
+    world.request(other, 2, send);
+    all(&mut world);
+    assert_eq!(world.answer(other, 2)["stop"], "cancelled");
+    // Over, or never there.
+    for (id, key) in [(3, "k"), (4, "other")] {
+        let abort = format!(r#"{{"type":"abort","idempotency_key":"{key}"}}"#);
+        world.request(other, id, &abort);
+        all(&mut world);
+        assert_eq!(world.answer(other, id)["jobs"], Value::Array(Vec::new()));
+    }
+    // In flight.
+    let again = world.connect();
+    world.request(again, 1, &send.replace("\"k\"", "\"l\""));
+    all(&mut world);
+    world.request(other, 5, &abort.replace("\"k\"", "\"l\""));
+    all(&mut world);
+    assert_eq!(world.answer(other, 5)["jobs"], Value::from(vec!["j2"]));
 }
 
 #[test]
