@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use agentd_protocol::Code;
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::LeftFacts;
 
 use crate::agent::Agent;
@@ -88,6 +90,18 @@ pub enum Socket {
 }
 
 impl Served {
+    /// The refusal of what only the daemon does, which may run without an answer.
+    pub(crate) fn needs_daemon(&self, error: &str) -> Rejected {
+        let start = "`agentctl start` starts the daemon";
+        let hint = match self {
+            Self::OneShot {
+                reason: Some(reason),
+            } => format!("{reason}; `agentctl status` says how the daemon is, {start}"),
+            Self::OneShot { reason: None } | Self::Daemon => start.to_owned(),
+        };
+        Rejected::new(Code::NeedsDaemon, error).hint(hint)
+    }
+
     /// As it stands on the wire.
     pub(crate) const fn name(&self) -> &'static str {
         match self {

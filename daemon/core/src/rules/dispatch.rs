@@ -37,9 +37,7 @@ impl State {
     ) {
         if self.settings.served != Served::Daemon {
             let error = "a one-shot runs one turn and ends: it can't dispatch";
-            let rejected =
-                Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`");
-            return self.refuse(conn, id, rejected);
+            return self.refuse(conn, id, self.settings.served.needs_daemon(error));
         }
         let names = dispatch.jobs.iter();
         let names: Vec<String> = names.filter_map(|job| job.send.session.clone()).collect();

@@ -142,6 +142,10 @@ impl State {
             // It may be that of a send which the store was told of.
             Some(_) if self.store_silent => Rejected {
                 code: Code::OutcomeUnknown,
+                error: format!(
+                    "whether it was accepted before isn't known; {}",
+                    rejected.error
+                ),
                 ..rejected
             },
             _ => rejected,

@@ -31,7 +31,7 @@ impl State {
         // Deliveries are tried for a day, and it lives as long as one turn.
         if self.settings.served != Served::Daemon {
             let error = "a run without the daemon ends with its turn: it can't call back";
-            return Err(Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`"));
+            return Err(self.settings.served.needs_daemon(error));
         }
         // What an agent was talked into must not send requests.
         if self.is_worker(&facts.descent) {
@@ -94,9 +94,7 @@ impl State {
     fn send_delivery(&mut self, conn: ConnId, id: Option<Id>, of: Delivering, write: Write) {
         if self.settings.served != Served::Daemon {
             let error = "a run without the daemon delivers nothing";
-            let rejected =
-                Rejected::new(Code::NeedsDaemon, error).hint("start the daemon: `agentd`");
-            return self.refuse(conn, id, rejected);
+            return self.refuse(conn, id, self.settings.served.needs_daemon(error));
         }
         self.outbox
             .commit(Awaiting::Delivery { conn, id, of }, vec![write]);
