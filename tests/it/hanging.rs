@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::acp_server::editor::Editor;
 use crate::fuse::{ACCESS, ANYTHING, FileSystem, OPEN, alone, mount};
 use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, kill, lines, skipped, wait_for};
 
@@ -449,4 +450,41 @@ fn changes_say_soon_that_the_disk_hangs() {
         }
     });
     std::fs::remove_file(&hangs).unwrap();
+}
+
+/// What is cancelled before anybody knows whether it was accepted doesn't run when it is.
+#[test]
+fn faces_cancel_what_hangs_for_good() {
+    let place = Place::new(&Daemon::config(""));
+    let daemon = place.start_with(&[("AGENTD_FAILPOINT", "store-hangs")]);
+    let place = &daemon.place;
+    let mut acp = Editor::start(place, &["--agent", "chaos"]);
+    let session = acp.open(place);
+    let mut pi = Editor::of(place, &["pi", "--mode", "rpc", "--agent", "chaos"]);
+    // Their sessions are known: else these are looked for first.
+    let prompt = acp.prompt(&session, "chaos:say a");
+    assert_eq!(acp.answer(prompt)["result"]["stopReason"], "end_turn");
+    pi.say(&json!({"type": "prompt", "message": "chaos:say b"}));
+    pi.until("its end", |line| line["type"] == "agent_settled");
+    let hangs = daemon.path("state/agentd.hangs");
+    std::fs::write(&hangs, "").unwrap();
+    let prompt = acp.prompt(&session, "chaos:hang");
+    acp.notify("session/cancel", &json!({"sessionId": session}));
+    pi.say(&json!({"type": "prompt", "message": "chaos:hang"}));
+    pi.say(&json!({"type": "abort"}));
+    let unknown = acp.answer(prompt)["error"]["data"].clone();
+    let hint = "it may run yet: look before you ask again";
+    let expected = json!({"code": "outcome-unknown", "retryable": false, "hint": hint});
+    assert_eq!(unknown, expected);
+    let refused = pi.until("its answer", |line| {
+        line["command"] == "prompt" && line["success"] == false
+    });
+    let why = refused["error"].as_str().unwrap();
+    assert!(why.contains("isn't known") && why.contains(hint), "{why}");
+    std::fs::remove_file(&hangs).unwrap();
+    wait_for("both are cancelled", || {
+        let rows = daemon.ask(r#"{"type":"jobs","limit":2}"#).remove(0);
+        let mut rows = rows["jobs"].as_array()?.iter();
+        rows.all(|row| row["state"] == "cancelled").then_some(())
+    });
 }

@@ -3,13 +3,14 @@
 //! Owns the trait and what a face can ask for. Must not read, write, wait or look at a clock: the
 //! driver does, and tells the face what time it is.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
 use agentd_protocol::line::{Accepted, Context, ErrorLine, Line, TurnFacts};
-use agentd_protocol::{Id, JobId};
+use agentd_protocol::{Code, Id, JobId};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -165,6 +166,19 @@ impl Outbox {
     pub fn take_daemon(&mut self) -> Vec<Ask> {
         std::mem::take(&mut self.to_daemon)
     }
+}
+
+/// What a client is told that has no key: whoever asks again with another one runs it twice.
+pub(crate) fn keyless(error: &ErrorLine) -> Cow<'_, ErrorLine> {
+    if error.code != Code::OutcomeUnknown {
+        return Cow::Borrowed(error);
+    }
+    let hint = "it may run yet: look before you ask again".to_owned();
+    Cow::Owned(ErrorLine {
+        retryable: false,
+        hint: Some(hint),
+        ..error.clone()
+    })
 }
 
 /// The sessions of a client that are remembered: those that it spoke in last.

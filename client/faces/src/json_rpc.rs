@@ -4,7 +4,7 @@
 //! where lines go.
 
 use agentd_protocol::limits::MAX_ID;
-use agentd_protocol::{Id, strict};
+use agentd_protocol::{Code, Id, strict};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -20,6 +20,24 @@ pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
 /// Our failure.
 pub const INTERNAL_ERROR: i64 = -32603;
+
+/// The error of a refused request: is the client to ask otherwise, or can't it be had?
+#[must_use]
+pub const fn refused(code: Code) -> i64 {
+    match code {
+        Code::InvalidRequest
+        | Code::Unsupported
+        | Code::UnknownAgent
+        | Code::UnknownJob
+        | Code::NoAgent
+        | Code::Ambiguous
+        | Code::SessionConflict
+        | Code::Forbidden
+        | Code::FrameTooLong
+        | Code::UnknownCommand => INVALID_PARAMS,
+        _ => INTERNAL_ERROR,
+    }
+}
 
 /// What a line of a peer is.
 #[derive(Clone, PartialEq, Debug)]

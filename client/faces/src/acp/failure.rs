@@ -10,23 +10,15 @@ use serde_json::{Map, Value, json};
 
 use super::wire::{AUTH_REQUIRED, RESOURCE_NOT_FOUND};
 use crate::face;
-use crate::json_rpc::{Failure, INTERNAL_ERROR, INVALID_PARAMS};
+use crate::json_rpc::{self, Failure, INTERNAL_ERROR, INVALID_PARAMS};
 
 /// The error of a turn, or of a request.
 pub(super) fn of(error: &ErrorLine) -> Failure {
+    let error = face::keyless(error);
     let number = match error.code {
         Code::UnknownSession => RESOURCE_NOT_FOUND,
         Code::AgentAuth => AUTH_REQUIRED,
-        Code::InvalidRequest
-        | Code::Unsupported
-        | Code::UnknownAgent
-        | Code::NoAgent
-        | Code::Ambiguous
-        | Code::SessionConflict
-        | Code::Forbidden
-        | Code::FrameTooLong
-        | Code::UnknownCommand => INVALID_PARAMS,
-        _ => INTERNAL_ERROR,
+        code => json_rpc::refused(code),
     };
     let mut data = Map::new();
     data.insert("code".to_owned(), json!(error.code));

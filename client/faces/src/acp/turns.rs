@@ -371,15 +371,23 @@ impl Acp {
                 say_cancelled(&prompt.reply, out);
             }
         }
+        let mut keys = Vec::new();
         for asked in self.asked.values_mut() {
             if let What::Prompt {
                 session: of,
                 reply,
                 cancelled,
             } = &mut asked.what
+                && of == session
+                && meant(reply)
+                && !std::mem::replace(cancelled, true)
             {
-                *cancelled |= of == session && meant(reply);
+                keys.extend(asked.fields["idempotency_key"].as_str().map(str::to_owned));
             }
+        }
+        // Their connection may be gone before they are accepted.
+        for key in keys {
+            self.ask("abort", &Abort::of_key(&key), What::Nobody, out);
         }
         let mut jobs = Vec::new();
         for turn in self.turns.values_mut() {

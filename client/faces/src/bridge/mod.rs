@@ -19,7 +19,7 @@ use agentd_client::client::is_draining;
 use agentd_client::wire::Received;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{Line, TurnFacts};
-use agentd_protocol::request::check_session;
+use agentd_protocol::request::{Abort, check_session};
 use agentd_protocol::rows::SessionPhase;
 use agentd_protocol::{Code, JobId};
 use serde_json::{Map, Value, json};
@@ -199,6 +199,9 @@ impl Bridge {
             run.ends.get_or_insert(why);
             if let Some(job) = run.job {
                 abort(job, out);
+            } else if let Some(key) = &run.wanted.send.idempotency_key {
+                // Its connection may be gone before it is accepted.
+                out.ask("abort", &Abort::of_key(key));
             }
         }
     }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::request::{Failure, Stage, Wanted};
 use super::told::{Event, TOOL_CALLS, Told};
+use crate::face;
 
 /// A run that has no end yet.
 pub(super) struct Run {
@@ -344,6 +345,7 @@ pub(super) fn error(failure: &Failure) -> Event {
 
 /// A refusal, or how a job failed.
 pub(super) fn failure(line: &ErrorLine) -> Failure {
+    let line = face::keyless(line);
     let has_job = line.turn.as_ref().is_some_and(|turn| turn.job.is_some());
     let stage = match line.code {
         Code::RateLimit
@@ -375,8 +377,7 @@ pub(super) fn failure(line: &ErrorLine) -> Failure {
     Failure {
         stage,
         message,
-        // That is meant with the same key, and a run has none: asked again it would run twice.
-        retryable: line.retryable && line.code != Code::OutcomeUnknown,
+        retryable: line.retryable,
     }
 }
 

@@ -333,7 +333,10 @@ fn bridge_sessions_go_on_or_begin_anew() {
         json!({"type": "error", "code": "outcome-unknown", "error": "who knows", "retryable": true}),
     );
     assert_eq!(scene.said[0]["retryable"], false);
-    assert_eq!(scene.told(), ["error who knows"]);
+    assert_eq!(
+        scene.told(),
+        ["error who knows: it may run yet: look before you ask again"]
+    );
     // A word of the host's that is no name.
     scene.hear(&json!({"message": "d", "session_id": "ein Gespräch", "resume": false}));
     scene.answer(

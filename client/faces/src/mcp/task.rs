@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
+use agentd_protocol::line::ErrorLine;
 use agentd_protocol::rows::{JobPhase, JobRow, QuestionRow};
 use agentd_protocol::{Code, JobId, Line};
 use serde_json::{Map, Value, json};
@@ -18,7 +19,7 @@ use super::question::{Question, answer};
 use super::single::NOTHING_CANCELLED;
 use super::work::{Scene, Step, Work};
 use crate::face::{self, Ticket};
-use crate::json_rpc::{Failure, INTERNAL_ERROR, INVALID_PARAMS};
+use crate::json_rpc::{self, Failure, INTERNAL_ERROR, INVALID_PARAMS};
 
 /// How often a client had best ask.
 const POLL: Duration = Duration::from_secs(2);
@@ -57,8 +58,9 @@ impl Work for Begin {
             },
             Some(Line::Error(error)) if error.code == Code::Draining => Step::Goes,
             Some(Line::Error(error)) => {
+                let error = face::keyless(&error);
                 let refused = Outcome::refused(&error, scene.inside);
-                Step::Fails(Failure::new(INVALID_PARAMS, refused.text))
+                Step::Fails(Failure::new(json_rpc::refused(error.code), refused.text))
             }
             Some(_) | None => Step::Goes,
         }
@@ -185,7 +187,7 @@ impl Work for Create {
                 Step::Answers(task.into())
             }
             (Some(Line::Error(error)), _) if error.code == Code::Draining => Step::Goes,
-            (Some(Line::Error(error)), _) => Step::Fails(Failure::new(INVALID_PARAMS, error.error)),
+            (Some(Line::Error(error)), _) => refused(error),
             _ => Step::Goes,
         }
     }
@@ -262,7 +264,7 @@ impl Work for Wait {
                 Step::Goes
             }
             Some(Line::Error(error)) if error.code == Code::Draining => Step::Goes,
-            Some(Line::Error(error)) => Step::Fails(Failure::new(INVALID_PARAMS, error.error)),
+            Some(Line::Error(error)) => refused(error),
             Some(_) | None => Step::Goes,
         }
     }
@@ -306,7 +308,7 @@ impl Work for Cancel {
                 Step::Becomes(Box::new(Create::wanting(self.job, Want::Cancelled)))
             }
             Some(Line::Error(error)) if error.code == Code::Draining => Step::Goes,
-            Some(Line::Error(error)) => Step::Fails(Failure::new(INVALID_PARAMS, error.error)),
+            Some(Line::Error(error)) => refused(error),
             Some(_) | None => Step::Goes,
         }
     }
@@ -405,7 +407,7 @@ impl Work for List {
                 Step::Answers(told)
             }
             Some(Line::Error(error)) if error.code == Code::Draining => Step::Goes,
-            Some(Line::Error(error)) => Step::Fails(Failure::new(INVALID_PARAMS, error.error)),
+            Some(Line::Error(error)) => refused(error),
             Some(_) | None => Step::Goes,
         }
     }
@@ -450,6 +452,10 @@ fn task(row: &JobRow, status: &str, peer: &Peer) -> Map<String, Value> {
 
 fn related(job: JobId) -> Value {
     json!({"io.modelcontextprotocol/related-task": {"taskId": job}})
+}
+
+fn refused(error: Box<ErrorLine>) -> Step {
+    Step::Fails(Failure::new(json_rpc::refused(error.code), error.error))
 }
 
 fn unknown(job: JobId) -> Step {

@@ -411,6 +411,20 @@ fn mcp_lost_call_may_have_been_accepted() {
 }
 
 #[test]
+fn mcp_task_tells_unknown_from_wrong() {
+    for (code, number) in [("outcome-unknown", -32603), ("unknown-agent", -32602)] {
+        let mut played = Played::new();
+        let params = json!({"name": "ask", "arguments": {"prompt": "hi"}, "task": {}});
+        played.says(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+        let asked = played.request();
+        assert_eq!(asked["type"], "dispatch");
+        played.daemon(&json!({"type": "error", "id": asked["id"], "code": code, "error": "no"}));
+        let said = played.answer();
+        assert!(is_error(&said, number), "{said}");
+    }
+}
+
+#[test]
 fn mcp_daemon_that_stops_is_asked_again() {
     let mut played = Played::new();
     played.calls(1, "ask", &json!({"prompt": "hi"}));

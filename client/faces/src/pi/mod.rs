@@ -330,6 +330,7 @@ impl Pi {
 }
 
 fn refusal(error: &ErrorLine) -> String {
+    let error = face::keyless(error);
     let choices = match error.choices.is_empty() {
         true => String::new(),
         false => format!(" (`--agent` is one of {})", error.choices.join(", ")),

@@ -228,8 +228,9 @@ fn acp_load_tells_all_before_it_answers() {
             "user_message_chunk three",
         ]
     );
-    // A cancel reaches what others sent.
+    // A cancel reaches its own prompt, which isn't accepted yet, and what others sent.
     scene.notify("session/cancel", json!({"sessionId": SESSION}));
+    assert!(scene.asked("abort").fields["idempotency_key"].is_string());
     assert_eq!(scene.asked("abort").fields["job"], "j3");
 }
 

@@ -141,6 +141,10 @@ fn acp_cancel_ends_every_prompt_of_its_session() {
     let second = scene.prompt("two");
     let queued = scene.asked("send");
     scene.notify("session/cancel", json!({"sessionId": SESSION}));
+    assert_eq!(
+        scene.asked("abort").fields["idempotency_key"],
+        queued.fields["idempotency_key"]
+    );
     assert_eq!(scene.asked("abort").fields["job"], "j1");
     // A second one asks for nothing more.
     scene.notify("session/cancel", json!({"sessionId": SESSION}));
@@ -402,6 +406,7 @@ fn acp_cancel_of_an_unknown_outcome_says_so() {
         (said["id"].as_u64(), &said["error"]["data"]["code"]),
         (Some(id), &json!("outcome-unknown"))
     );
+    assert_eq!(said["error"]["data"]["retryable"], false);
 }
 
 #[test]
