@@ -49,6 +49,13 @@ pub enum OnLeave {
     GoOn,
 }
 
+impl OnLeave {
+    /// This one, if it ends its turn by leaving.
+    fn then_cancels<T>(self, asker: T) -> Option<T> {
+        (self == Self::Cancel).then_some(asker)
+    }
+}
+
 /// Reads what is asked. A retry of what is refused here is a request of its own.
 async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<BodyText, Refusal> {
     let read = body::read(headers, body, &app.room).await;

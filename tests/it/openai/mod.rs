@@ -1,10 +1,11 @@
 //! OpenAI's API from outside: a real server before a real daemon.
 //!
-//! Owns what is asked by `curl` (`chat`, `sessions`, `responses`, `runs`), badly (`hostile`), by
-//! OpenAI's own clients (`sdks`), Codex (`codex`) and Open WebUI (`open_webui`). The server is `http`'s.
+//! Owns what is asked by `curl` (`chat`, `sessions`, `responses`, `runs`), of a store that hangs
+//! (`hanging`), badly (`hostile`), by OpenAI's own clients (`sdks`), Codex (`codex`) and Open WebUI (`open_webui`). The server is `http`'s.
 
 mod chat;
 mod codex;
+mod hanging;
 mod hostile;
 mod open_webui;
 mod responses;

@@ -3,8 +3,8 @@
 //! Owns when a stream begins and ends, and what becomes of its turn when nobody reads it any more.
 //! Must not know the shape of what is told: a teller does.
 //!
-//! A client that leaves before its first byte asks again, and finds the turn, which goes on. One that
-//! closes a stream wants no more of it.
+//! A client that leaves before its first byte may ask again, and finds the turn. One that closes a stream
+//! wants no more of it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,12 +20,13 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
+use super::attempts::Asker;
 use super::plan::Source;
 use super::refusal::JOB;
 use super::turn::{self, Lines, Taken};
-use super::{OnLeave, Refusal, jobs};
+use super::{Refusal, jobs};
 use crate::app::App;
 use crate::guard::bearer;
 
@@ -37,12 +38,11 @@ const SETTLES_WITHIN: Duration = SIGN_OF_LIFE;
 /// The same of an answer that comes whole: agents start within that. Until then what would be told anew
 /// takes the room of other requests.
 const SETTLES_AT_LAST: Duration = Duration::from_secs(60);
-/// Headers of clients that ask again for what they left before its first byte.
-const ASKS_AGAIN: [&str; 3] = [
-    "idempotency-key",
-    "x-codex-turn-metadata",
-    "x-stainless-retry-count",
-];
+/// Headers of clients that have a name for their turn, and ask again for what they left before its first
+/// byte, whenever that is.
+const NAMES_ITS_TURN: [&str; 2] = ["idempotency-key", "x-codex-turn-metadata"];
+/// Whoever leaves a stream so soon may have left before it began.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// Pieces that wait for their reader; then the daemon keeps the rest.
 const WAITING: usize = 64;
 const SESSION: HeaderName = HeaderName::from_static("x-agentd-session");
@@ -188,7 +188,8 @@ async fn waited<T: Teller>(
 pub(super) struct Reader {
     app: Arc<App>,
     told: mpsc::Sender<Bytes>,
-    on_leave: OnLeave,
+    /// Who ends its turn by leaving.
+    cancels: Option<Asker>,
     /// Another token ends the streams that were opened with this one.
     token: Vec<u8>,
 }
@@ -201,13 +202,13 @@ enum Cut {
     Failed(Failure),
 }
 
-/// Tells it as it is said.
+/// Tells it as it is said. The turn ends where whoever `cancels` it by leaving does so.
 pub(super) async fn streamed<T: Teller>(
     app: Arc<App>,
     asked: &HeaderMap,
-    (source, on_leave): (
+    (source, cancels): (
         impl Future<Output = Result<Source, Refusal>> + Send + 'static,
-        OnLeave,
+        Option<Asker>,
     ),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T + Send + 'static,
@@ -215,13 +216,13 @@ pub(super) async fn streamed<T: Teller>(
     let (told, telling) = mpsc::channel(WAITING);
     let (mut begins, begun) = oneshot::channel();
     // Whoever asks again finds the turn, told anew if need be. Others have stopped it by leaving.
-    let asks_again = ASKS_AGAIN.iter().any(|name| asked.contains_key(*name));
-    let ends_with_its_reader = on_leave == OnLeave::Cancel && !asks_again;
+    let has_name = NAMES_ITS_TURN.iter().any(|name| asked.contains_key(*name));
+    let ends_early = cancels.clone().filter(|_| !has_name);
     let token = asked.get(header::AUTHORIZATION).and_then(bearer);
     let reader = Reader {
         app: Arc::clone(&app),
         told,
-        on_leave,
+        cancels,
         token: token.unwrap_or_default().to_vec(),
     };
     let (tasks, attempts) = (app.openai.tasks.clone(), app.openai.attempts.clone());
@@ -229,13 +230,20 @@ pub(super) async fn streamed<T: Teller>(
         let (mut taken, mut lines) = match turn::begin(&app, source).await {
             Ok(begun) => begun,
             Err(refusal) => {
-                let _left = begins.send(Err(refusal));
+                let is_unsure = refusal.is_unsure();
+                let has_left = begins.send(Err(refusal)).is_err();
+                if let Some(asker) = ends_early.filter(|_| is_unsure && has_left)
+                    && !asker.comes_back().await
+                {
+                    asker.cancel(&app).await;
+                }
                 return;
             }
         };
+        let ends_at_once = ends_early.as_ref().is_some_and(Asker::leaves_for_good);
         let settled = tokio::select! {
             settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => settled,
-            () = begins.closed(), if ends_with_its_reader => Ok(()),
+            () = begins.closed(), if ends_at_once => Ok(()),
         };
         if let Err(refusal) = settled {
             let _left = begins.send(Err(refusal));
@@ -243,7 +251,9 @@ pub(super) async fn streamed<T: Teller>(
         }
         if begins.send(Ok(taken.clone())).is_ok() {
             reader.tell(&taken, lines, teller(&taken)).await;
-        } else if ends_with_its_reader {
+        } else if let Some(asker) = ends_early
+            && !asker.comes_back().await
+        {
             drop(lines);
             let _ended = jobs::cancel(&app, taken.job).await;
         }
@@ -277,6 +287,7 @@ pub(super) async fn streamed<T: Teller>(
 
 impl Reader {
     async fn tell(self, taken: &Taken, mut lines: Lines<'_>, mut teller: impl Teller) {
+        let begun = Instant::now();
         let mut signs = interval(SIGN_OF_LIFE);
         signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first one would come at once.
@@ -299,11 +310,19 @@ impl Reader {
             Cut::Failed(failure) => {
                 let _left = self.told.send(teller.failed(&failure).into()).await;
             }
-            Cut::Left if self.on_leave == OnLeave::Cancel => {
+            Cut::Left => {
                 drop(lines);
-                let _ended = jobs::cancel(&self.app, taken.job).await;
+                let Some(asker) = self.cancels else {
+                    return;
+                };
+                let is_back = match begun.elapsed() < AT_ONCE {
+                    true => asker.comes_back().await,
+                    false => asker.is_back(),
+                };
+                if !is_back {
+                    let _ended = jobs::cancel(&self.app, taken.job).await;
+                }
             }
-            Cut::Left => {}
         }
     }
 

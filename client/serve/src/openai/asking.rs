@@ -35,6 +35,8 @@ pub(super) struct Asking {
     pub(super) retries: bool,
     /// The daemon's key for it.
     pub(super) key: Option<String>,
+    /// Is that key the client's own?
+    is_keyed: bool,
     /// In which session, and what the client calls it where that is no name of the daemon's.
     pub(super) session: Option<Name>,
     /// In which chat of a front end, or else of which of its users.
@@ -131,6 +133,7 @@ impl Asking {
             request,
             before,
             retries: count.is_some() && !is_named,
+            is_keyed: key.is_some(),
             key,
             session: session.map(Name::of),
             chat: chat.map(str::to_owned),
@@ -141,10 +144,18 @@ impl Asking {
 
     /// May it be asked again once its turn is taken? By a key or a count of retries that turn is found.
     pub(super) const fn again(&self) -> Again {
-        match self.retries || self.key.is_some() || self.codex.is_some() {
+        match self.retries || self.is_keyed || self.codex.is_some() {
             true => Again::Later,
             false => Again::No,
         }
+    }
+
+    /// The key of another turn that may be sent for it.
+    pub(super) fn other_key(&self, which: &str) -> Option<String> {
+        let mut sum = Sum::default();
+        sum.add(&self.request);
+        sum.add(self.key.as_ref()?);
+        Some(format!("{PREFIX}{which} {}", sum.hex()))
     }
 
     /// With what is asked known: Codex asks the same as long as its user says nothing more.

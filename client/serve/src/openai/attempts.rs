@@ -4,39 +4,65 @@
 //! before it, and the memory of what became of them, which is short and may be lost: a retry whose first
 //! try isn't known here gets the job of the same request, if there is one. Must not know what is asked.
 //!
-//! Each first try that was refused lets one retry run, so there are never more turns than requests.
+//! Each first try that was refused lets one retry run, so there are never more turns than requests. One
+//! of which nobody knows whether it was taken is asked for again with its own key, until that is known.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use agentd_client::key;
 use agentd_faces::openai::failure::Again;
 use agentd_protocol::JobId;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock};
+use tokio::sync::{
+    Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock,
+};
+use tokio::time::timeout;
 
-use super::Refusal;
 use super::asking::Asking;
+use super::{Refusal, jobs};
+use crate::app::App;
 
 /// From one attempt to the next: clients that wait longer have given up. OpenAI's own wait 8 s at most,
 /// and `Retry-After` is 1 s here.
 const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(60);
+/// From when a client leaves to its next attempt.
+const COMES_BACK_WITHIN: Duration = Duration::from_secs(10);
 /// Most that are remembered, the oldest forgotten first.
 const MOST: usize = 256;
 
 /// What is known of them.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Attempts(Arc<Mutex<Known>>);
+pub(crate) struct Attempts {
+    known: Arc<Mutex<Known>>,
+    /// Somebody asks again.
+    again: Arc<Notify>,
+}
 
 #[derive(Default, Debug)]
 struct Known {
     /// What was refused, the latest last.
     refused: VecDeque<(String, Instant)>,
+    /// What may have been taken, and under which key, the latest last.
+    unsure: VecDeque<UnsureRequest>,
     /// What was taken, the latest last.
     taken: VecDeque<TakenRequest>,
+    /// Retries, the latest last, each with its number.
+    retries: VecDeque<(String, u64)>,
+    /// Attempts so far.
+    attempts: u64,
     /// When something was refused that wasn't read, which may have been any of them.
     unread: Option<Instant>,
     /// What is being taken.
     begun: HashMap<String, Weak<RwLock<()>>>,
+}
+
+/// A request whose outcome isn't known.
+#[derive(Debug)]
+struct UnsureRequest {
+    request: String,
+    key: String,
+    at: Instant,
 }
 
 /// A request and its turn.
@@ -55,6 +81,8 @@ pub(super) enum Meant {
     New,
     /// This one.
     Job(JobId),
+    /// That which may have been taken: its key is the attempt's.
+    Unsure,
     /// The daemon may know.
     Unknown,
 }
@@ -66,6 +94,11 @@ pub(super) struct Attempt {
     /// Which request, where a retry of it may come.
     request: Option<String>,
     meant: Meant,
+    /// Of its turn.
+    key: Option<String>,
+    /// Is its turn found by whoever asks again?
+    again: Again,
+    number: u64,
     /// Does a refusal let its retry run? That of a retry whose first try isn't known doesn't.
     is_new: bool,
     /// Of its body: what is made of that is as large.
@@ -91,7 +124,8 @@ enum HeldRequest {
 impl Attempts {
     /// Begins an attempt, once those before it at the same request are taken or refused. Dropped before
     /// that, nothing is lost: it waits for a turn that is its own, or a later attempt's.
-    pub(super) async fn begin(&self, asking: &Asking, room: OwnedSemaphorePermit) -> Attempt {
+    pub(super) async fn begin(&self, asking: &mut Asking, room: OwnedSemaphorePermit) -> Attempt {
+        let number = self.number(asking);
         let lock = || self.lock(&asking.request);
         let turn = match (asking.before, asking.retries) {
             (Some(_), _) => Some(HeldRequest::Retry {
@@ -102,14 +136,18 @@ impl Attempts {
             }),
             (None, false) => None,
         };
-        let meant = match asking.retries && asking.before.is_some() {
+        let (meant, unsure) = match asking.retries && asking.before.is_some() {
             true => self.recall(&asking.request, Instant::now()),
-            false => Meant::Unknown,
+            false => (Meant::Unknown, None),
         };
+        asking.key = asking.key.take().or(unsure).or_else(|| key::random().ok());
         Attempt {
             attempts: self.clone(),
             request: asking.retries.then(|| asking.request.clone()),
             meant,
+            key: asking.key.clone(),
+            again: asking.again(),
+            number,
             is_new: asking.before.is_none() || meant == Meant::New,
             _room: room,
             _turn: turn,
@@ -136,7 +174,19 @@ impl Attempts {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of one more attempt. Whoever left hears that it comes back.
+    fn number(&self, asking: &Asking) -> u64 {
+        let mut known = self.known();
+        known.attempts += 1;
+        let number = known.attempts;
+        if asking.retries && asking.before.is_some() {
+            push(&mut known.retries, (asking.request.clone(), number));
+            self.again.notify_waiters();
+        }
+        number
     }
 
     fn lock(&self, what: &str) -> Arc<RwLock<()>> {
@@ -151,10 +201,25 @@ impl Attempts {
     }
 
     /// Was its first try refused, or did its client have an answer long before? Then it is a new request.
-    fn recall(&self, request: &str, now: Instant) -> Meant {
+    /// With the key of one that may have been taken.
+    fn recall(&self, request: &str, now: Instant) -> (Meant, Option<String>) {
         if self.forget(request, now) {
-            return Meant::New;
+            return (Meant::New, None);
         }
+        match self.take_unsure(request, now) {
+            Some(key) => (Meant::Unsure, Some(key)),
+            None => (self.recall_taken(request, now), None),
+        }
+    }
+
+    fn take_unsure(&self, request: &str, now: Instant) -> Option<String> {
+        let unsure = &mut self.known().unsure;
+        unsure.retain(|one| now.saturating_duration_since(one.at) < ASKED_AGAIN_WITHIN);
+        let found = unsure.iter().position(|one| one.request == request)?;
+        unsure.remove(found).map(|one| one.key)
+    }
+
+    fn recall_taken(&self, request: &str, now: Instant) -> Meant {
         let known = self.known();
         let mut taken = known.taken.iter().rev();
         match taken.find(|taken| taken.request == request) {
@@ -211,6 +276,22 @@ impl Attempt {
         self.meant
     }
 
+    /// Was this job taken for another one?
+    pub(super) fn is_of_another(&self, job: JobId) -> bool {
+        let known = self.attempts.known();
+        known.taken.iter().any(|taken| taken.job == job)
+    }
+
+    /// Who asks.
+    pub(super) fn asker(&self) -> Asker {
+        Asker {
+            attempts: self.attempts.clone(),
+            request: self.request.clone(),
+            key: self.key.clone(),
+            number: self.number,
+        }
+    }
+
     /// Its turn was taken: its retries find that.
     pub(super) fn taken(self, job: JobId) {
         if let Some(request) = &self.request {
@@ -238,9 +319,24 @@ impl Attempt {
 
     /// It was refused; gives what its client is told.
     pub(super) fn refused(self, refusal: Refusal) -> Refusal {
+        let is_unsure = refusal.is_unsure();
+        let refusal = match self.again {
+            Again::Later if is_unsure => refusal.found_again(),
+            Again::Later | Again::No => refusal,
+        };
         let Some(request) = &self.request else {
             return refusal;
         };
+        if (is_unsure || self.meant == Meant::Unsure)
+            && let Some(key) = &self.key
+        {
+            let (request, key, at) = (request.clone(), key.clone(), Instant::now());
+            let unsure = UnsureRequest { request, key, at };
+            push(&mut self.attempts.known().unsure, unsure);
+        }
+        if is_unsure {
+            return refusal;
+        }
         if self.is_new {
             let now = Instant::now();
             self.attempts.remember(request, Err(&refusal), now);
@@ -248,8 +344,53 @@ impl Attempt {
         }
         match self.meant {
             Meant::Job(job) => refusal.after_job(job),
-            Meant::New | Meant::Unknown => refusal.after_unknown(),
+            Meant::New | Meant::Unsure | Meant::Unknown => refusal.after_unknown(),
         }
+    }
+}
+
+/// Whoever made an attempt, and may leave before its turn ends.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    attempts: Attempts,
+    /// Where it may ask again.
+    request: Option<String>,
+    key: Option<String>,
+    number: u64,
+}
+
+impl Asker {
+    /// Ends what was sent for it, should that be taken.
+    pub(super) async fn cancel(&self, app: &App) {
+        if let Some(key) = &self.key {
+            let _ended = jobs::cancel_key(app, key).await;
+        }
+    }
+
+    /// Wouldn't it say so if it came back?
+    pub(super) const fn leaves_for_good(&self) -> bool {
+        self.request.is_none()
+    }
+
+    /// Has it asked again?
+    pub(super) fn is_back(&self) -> bool {
+        let known = self.attempts.known();
+        let mut retries = known.retries.iter();
+        retries.any(|(of, number)| Some(of) == self.request.as_ref() && *number > self.number)
+    }
+
+    /// Does it ask again, now that it has left? Waits until it could have.
+    pub(super) async fn comes_back(&self) -> bool {
+        let back = async {
+            loop {
+                let asked = self.attempts.again.notified();
+                if self.is_back() {
+                    return;
+                }
+                asked.await;
+            }
+        };
+        !self.leaves_for_good() && timeout(COMES_BACK_WITHIN, back).await.is_ok()
     }
 }
 
@@ -264,7 +405,7 @@ mod tests {
     fn retry_of_what_was_refused_is_new() {
         let (attempts, now) = (Attempts::default(), Instant::now());
         let later = Refusal::from(Failure::later(503, "queue-full", "full"));
-        let meant = |now| attempts.recall("r", now);
+        let meant = |now| attempts.recall("r", now).0;
         assert_eq!(meant(now), Meant::Unknown);
         attempts.remember("r", Err(&later), now);
         assert_eq!(meant(now), Meant::New);
@@ -285,9 +426,9 @@ mod tests {
         let told = async |count: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("x-stainless-retry-count", count.parse().unwrap());
-            let asking = Asking::read(&headers, "/v1/responses", "{}").unwrap();
+            let mut asking = Asking::read(&headers, "/v1/responses", "{}").unwrap();
             let room = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-            let attempt = attempts.begin(&asking, room).await;
+            let attempt = attempts.begin(&mut asking, room).await;
             let refusal = attempt.refused(Failure::later(503, "no-daemon", "away").into());
             (asking.request, refusal.failure.message, refusal.failure.job)
         };
@@ -305,10 +446,44 @@ mod tests {
         assert_eq!(job, Some(JobId(7)));
     }
 
+    #[tokio::test]
+    async fn retry_of_what_is_unknown_keeps_its_key() {
+        let attempts = Attempts::default();
+        let unknown = || Refusal::from(Failure::new(424, "outcome-unknown", "who knows"));
+        let begin = async |count: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-stainless-retry-count", count.parse().unwrap());
+            let mut asking = Asking::read(&headers, "/v1/responses", "{}").unwrap();
+            let room = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+            (attempts.begin(&mut asking, room).await, asking.key.unwrap())
+        };
+        let (first, key) = begin("0").await;
+        let asker = first.asker();
+        let told = first.refused(unknown()).failure;
+        assert_eq!((told.status, told.again), (503, Again::Later));
+        assert!(!asker.is_back());
+        // Refused for another reason it is as unknown as before.
+        let draining = || Refusal::from(Failure::later(503, "draining", "ends"));
+        for refusal in [unknown(), draining(), unknown()] {
+            let (again, its) = begin("1").await;
+            assert_eq!((again.meant(), its == key), (Meant::Unsure, true));
+            assert_eq!(again.refused(refusal).failure.again, Again::Later);
+        }
+        assert!(asker.is_back() && asker.comes_back().await);
+        let (again, its) = begin("2").await;
+        assert_eq!(its, key);
+        again.taken(JobId(1));
+        let (again, its) = begin("3").await;
+        assert_eq!((again.meant(), its == key), (Meant::Job(JobId(1)), false));
+        // Another one that says the same has its own.
+        drop(again);
+        assert!(begin("0").await.1 != key);
+    }
+
     #[test]
     fn retry_long_after_an_answer_is_new() {
         let attempts = Attempts::default();
-        let meant = |after| attempts.recall("r", Instant::now() + after);
+        let meant = |after| attempts.recall("r", Instant::now() + after).0;
         attempts.remember("r", Ok(JobId(1)), Instant::now());
         let long = ASKED_AGAIN_WITHIN * 60;
         assert_eq!(meant(long), Meant::Job(JobId(1)), "nobody had an answer");

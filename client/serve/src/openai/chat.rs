@@ -57,7 +57,7 @@ pub(super) async fn chat(
     body: Body,
 ) -> Result<Response, Refusal> {
     let BodyText { text, room } = super::read(&app, &headers, body).await?;
-    let asking = Asking::read(&headers, "/v1/chat/completions", &text)?;
+    let mut asking = Asking::read(&headers, "/v1/chat/completions", &text)?;
     let mut request = ChatRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
@@ -70,8 +70,8 @@ pub(super) async fn chat(
         ignored,
     } = request;
     let (of, named) = (Arc::clone(&app), model.clone());
-    let attempt = app.openai.attempts.begin(&asking, room).await;
-    let again = asking.again();
+    let attempt = app.openai.attempts.begin(&mut asking, room).await;
+    let (again, asker) = (asking.again(), attempt.asker());
     let source = async move {
         let blank = session::blank(&asking, &named, user.as_deref());
         let plan = session::plan(&of, &asking, user.as_deref(), &conversation, blank);
@@ -82,8 +82,8 @@ pub(super) async fn chat(
         tells_usage,
     };
     if streams {
-        let on_leave = app.openai.on_leave;
-        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
+        let cancels = app.openai.on_leave.then_cancels(asker);
+        answer::streamed(app, &headers, (source, cancels), &ignored, teller).await
     } else {
         answer::whole(app, (source, again), &ignored, teller).await
     }

@@ -124,12 +124,21 @@ pub(super) async fn abort(app: &App, job: JobId) -> Result<(), Refusal> {
 
 /// Ends a job.
 pub(super) async fn cancel(app: &App, job: JobId) -> Result<(), Refusal> {
-    let fields = Abort {
+    let job = Abort {
         job: Some(job),
         ..Abort::default()
     };
+    abort_as(app, &job).await
+}
+
+/// Ends what was sent with this key, if it is taken yet.
+pub(super) async fn cancel_key(app: &App, key: &str) -> Result<(), Refusal> {
+    abort_as(app, &Abort::of_key(key)).await
+}
+
+async fn abort_as(app: &App, abort: &Abort) -> Result<(), Refusal> {
     let mut client = app.daemon.lease().await?;
-    let answer = client.answer(RequestKind::Abort, &fields).await;
+    let answer = client.answer(RequestKind::Abort, abort).await;
     given_back(client, answer).map(drop)
 }
 

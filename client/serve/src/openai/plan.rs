@@ -94,8 +94,7 @@ impl Plan {
 
     /// The request's own key is that of the turn that is lost.
     fn under_another_key(mut self, asking: &Asking) -> Self {
-        let key = &mut self.send.idempotency_key;
-        *key = key.is_some().then(|| anew(asking));
+        self.send.idempotency_key = asking.other_key(ANEW);
         self
     }
 
@@ -138,9 +137,8 @@ impl Source {
         attempt: Attempt,
         plan: impl Future<Output = Result<Plan, Refusal>>,
     ) -> Result<Self, Refusal> {
-        let meant = attempt.meant();
         let planned = async {
-            match asked_before(app, asking, meant).await? {
+            match asked_before(app, asking, &attempt).await? {
                 Some(row) if row.state == JobPhase::Cancelled => Err(cancelled(&row).into()),
                 // Its agent refused it without a look at it, and nobody was there to be told anew.
                 Some(row) if row.code.as_deref() == Some(Code::ContextLost.name()) => {
@@ -186,10 +184,8 @@ fn silent() -> Refusal {
     Failure::later(503, "no-daemon", why).into()
 }
 
-/// The key of what is told anew to another agent's session.
-pub(super) fn anew(asking: &Asking) -> String {
-    format!("openai:anew {}", asking.request)
-}
+/// Which key what is told anew to another session has.
+pub(super) const ANEW: &str = "anew";
 
 /// Its client would take what was said until then for the whole answer.
 fn cancelled(row: &JobRow) -> Failure {
@@ -207,12 +203,16 @@ fn cancelled(row: &JobRow) -> Failure {
 /// The job of the same request, if that was made before.
 ///
 /// One that ended is looked at by its end, too: a clock that was set while it ran doesn't make it old.
-async fn asked_before(app: &App, asking: &Asking, meant: Meant) -> Result<Option<JobRow>, Refusal> {
-    let before = match (meant, asking.before) {
+async fn asked_before(
+    app: &App,
+    asking: &Asking,
+    attempt: &Attempt,
+) -> Result<Option<JobRow>, Refusal> {
+    let before = match (attempt.meant(), asking.before) {
         (Meant::New, _) | (_, None) => return Ok(None),
         // Whatever clocks say meanwhile.
         (Meant::Job(job), _) => return jobs::one(app, job).await,
-        (Meant::Unknown, Some(before)) => before,
+        (Meant::Unsure | Meant::Unknown, Some(before)) => before,
     };
     let filter = Jobs {
         label: Some(format!("{}={}", face::REQUEST, asking.request)),
@@ -220,7 +220,10 @@ async fn asked_before(app: &App, asking: &Asking, meant: Meant) -> Result<Option
         ..Jobs::default()
     };
     let row = jobs::newest(app, filter).await?.into_iter().next();
-    Ok(row.filter(|row| was_there(row, before, now())))
+    let row = row.filter(|row| was_there(row, before, now()));
+    // What another one took is not it: sent with its key again, it is found.
+    let is_unsure = attempt.meant() == Meant::Unsure;
+    Ok(row.filter(|row| !(is_unsure && attempt.is_of_another(row.job))))
 }
 
 /// Was it there no longer ago than this?

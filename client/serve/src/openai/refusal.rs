@@ -6,7 +6,7 @@ use agentd_client::asked::RequestError;
 use agentd_client::client::ClientError;
 use agentd_client::turn::TurnError;
 use agentd_faces::openai::failure::{Again, Failure};
-use agentd_protocol::JobId;
+use agentd_protocol::{Code, JobId};
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -36,6 +36,18 @@ impl Refusal {
     /// Of a retry whose earlier attempts aren't known.
     pub(super) fn after_unknown(self) -> Self {
         self.after("may have been accepted: `agentctl jobs` has its job then")
+    }
+
+    /// Is it unknown whether the turn was taken?
+    pub(super) fn is_unsure(&self) -> bool {
+        self.failure.code == Code::OutcomeUnknown.name()
+    }
+
+    /// Whoever asks again finds the turn, if it was taken.
+    pub(super) fn found_again(mut self) -> Self {
+        (self.failure.status, self.failure.again) = (503, Again::Later);
+        self.failure.message.push_str("; asked again, it runs once");
+        self
     }
 
     /// Whoever asks no more has to know what became of the request.
@@ -113,7 +125,7 @@ impl From<TurnError> for Refusal {
 
 /// It may have been accepted: whoever asks again without a key would run it twice.
 fn unknown(error: &impl std::fmt::Display) -> Failure {
-    Failure::new(424, "outcome-unknown", error.to_string())
+    Failure::new(424, Code::OutcomeUnknown.name(), error.to_string())
 }
 
 impl IntoResponse for Refusal {

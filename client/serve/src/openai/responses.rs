@@ -31,7 +31,7 @@ use super::jobs::HandedIn;
 use super::plan::{Plan, Source};
 use super::read_again::{id_of, seconds, stored};
 use super::turn::Taken;
-use super::{OnLeave, Refusal, jobs, models, now, session};
+use super::{Refusal, jobs, models, now, session};
 use crate::app::App;
 use crate::body::{self, BodyText};
 use crate::jobs::Named;
@@ -72,7 +72,7 @@ pub(super) async fn create(
     let mut request = ResponseRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
-    let asking = asking.known(&request.conversation);
+    let mut asking = asking.known(&request.conversation);
     let failing = match asking.codex {
         Some(_) => Failing::AskedAgain,
         None => Failing::Told,
@@ -82,8 +82,8 @@ pub(super) async fn create(
     let conversation = std::mem::take(&mut request.conversation);
     let request = Arc::new(request);
     let (of, asked) = (Arc::clone(&app), Arc::clone(&request));
-    let attempt = app.openai.attempts.begin(&asking, room).await;
-    let again = asking.again();
+    let attempt = app.openai.attempts.begin(&mut asking, room).await;
+    let (again, asker) = (asking.again(), attempt.asker());
     let source = async move {
         let plan = plan(&of, &asking, &asked, &conversation);
         Source::of(&of, &asking, attempt, plan).await
@@ -98,12 +98,9 @@ pub(super) async fn create(
         Telling(ResponseTurn::new(ResponseHead { failing, ..head }, told))
     };
     if streams {
-        let on_leave = if stays {
-            OnLeave::GoOn
-        } else {
-            app.openai.on_leave
-        };
-        answer::streamed(app, &headers, (source, on_leave), &ignored, teller).await
+        let cancels = app.openai.on_leave.then_cancels(asker);
+        let cancels = cancels.filter(|_| !stays);
+        answer::streamed(app, &headers, (source, cancels), &ignored, teller).await
     } else {
         answer::whole(app, (source, again), &ignored, teller).await
     }

@@ -32,13 +32,13 @@ pub(super) async fn start(
     body: Body,
 ) -> Result<Response, Refusal> {
     let BodyText { text, room } = super::read(&app, &headers, body).await?;
-    let asking = Asking::read(&headers, "/v1/runs", &text)?;
+    let mut asking = Asking::read(&headers, "/v1/runs", &text)?;
     let mut request = RunRequest::read(&text)?;
     drop(text);
     request.model = models::meant(&app, &asking, request.model)?;
     let ignored = std::mem::take(&mut request.ignored);
     let of = Arc::clone(&app);
-    let attempt = app.openai.attempts.begin(&asking, room).await;
+    let attempt = app.openai.attempts.begin(&mut asking, room).await;
     let source =
         async move { Source::of(&of, &asking, attempt, plan(&of, &asking, &request)).await };
     let taken = jobs::handed_in(&app, source).await?.taken;

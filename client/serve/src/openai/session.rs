@@ -15,7 +15,7 @@ use agentd_protocol::rows::{JobPhase, JobRow, SessionPhase};
 use agentd_protocol::work::Jobs;
 
 use super::asking::{Asking, Name};
-use super::plan::{self, Plan};
+use super::plan::{ANEW, Plan};
 use super::{Refusal, jobs};
 use crate::app::App;
 
@@ -70,8 +70,7 @@ pub(super) async fn plan(
             toolsets: Some(Vec::new()),
             ..begun.clone()
         };
-        let key = begun.idempotency_key.as_ref();
-        begun.idempotency_key = key.map(|_| format!("openai:side {}", asking.request));
+        begun.idempotency_key = asking.other_key("side");
         return Ok(Plan::either(bare, Code::Unsupported, begun));
     }
     let agent = begun.agent.as_deref().unwrap_or_default();
@@ -97,7 +96,7 @@ pub(super) async fn plan(
     goes_on.mode = Mode::Reject;
     // The client sent all of it: an agent that has lost it, or never keeps it, is told again.
     goes_on.require_context = true;
-    let anew = begun.idempotency_key.is_some().then(|| plan::anew(asking));
+    let anew = asking.other_key(ANEW);
     let plan = Plan::either(goes_on, Code::SessionBusy, begun).or_anew(anew);
     Ok(plan.alone(alone))
 }
