@@ -334,6 +334,24 @@ fn the_manifests_keep_the_layers_apart() {
     }
 }
 
+/// A crate without examples isn't asked for them: that takes `cargo test` three seconds each.
+#[test]
+fn doc_examples_are_in_crates_that_run_them() {
+    let opens = |line: &&str| line.trim_start().starts_with("//") && line.contains("```");
+    let fenced = |source: &&Source| source.text.lines().any(|line| opens(&line));
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(fenced) {
+        let parts = Path::new(&source.path).ancestors();
+        let mut manifests = parts.map(|part| root().join(part).join("Cargo.toml"));
+        let manifest = manifests.find(|manifest| manifest.is_file()).unwrap();
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        if manifest.contains("doctest = false") {
+            wrong.push(source.path.clone());
+        }
+    }
+    none("examples that are never run", &wrong);
+}
+
 #[test]
 fn the_core_is_pure() {
     let mut wrong = Vec::new();
