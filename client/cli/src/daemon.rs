@@ -449,7 +449,7 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
     }
     let deadline = args.deadline.unwrap_or(STOP_DEADLINE);
     let waits_for = leaving::waits_for(before.as_deref(), deadline);
-    leaving::hear_turns(&mut client).await;
+    cut_off::hear_turns(&mut client).await;
     match client.answer(RequestKind::DaemonStop, &stop).await {
         Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
         Ok(received) => return Ok(ask::unexpected(&received)),
@@ -457,7 +457,7 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         Err(error) => return Ok(ask::tell(&error)),
     }
     let gone = async {
-        let cut = leaving::last_words(client, deadline).await;
+        let cut = cut_off::last_words(client, leaving::patience(deadline)).await;
         let cut = cut.ok_or_else(stays)?;
         match leaving.over(UP_WITHIN).await {
             true => Ok(cut),
@@ -469,7 +469,7 @@ pub(super) async fn stop(args: DeadlineArgs, socket: Option<&Path>) -> io::Resul
         Err(exit) => return Ok(exit),
     };
     output::out_line("the daemon has stopped")?;
-    leaving::tell_cut(&cut);
+    cut_off::tell_cut(&cut);
     leaving::tell_waiting(before.as_deref());
     if !is_away && service::serves(&endpoint(socket).path) {
         output::note(
@@ -537,15 +537,15 @@ async fn asked_to_leave(mut client: Client, leaving: &Leaving) -> Result<(), Exi
         deadline: Some(0.0),
         restart: true,
     };
-    leaving::hear_turns(&mut client).await;
+    cut_off::hear_turns(&mut client).await;
     match client.answer(RequestKind::DaemonStop, &stop).await {
         Ok(received) if matches!(received.line, Some(Line::DaemonStop { ok: true })) => {}
         Ok(received) => return Err(ask::unexpected(&received)),
         Err(error) if leaving.explains(&error) => return Ok(()),
         Err(error) => return Err(ask::tell(&error)),
     }
-    let cut = leaving::last_words(client, 0.0).await;
-    leaving::tell_cut(&cut.ok_or_else(stays)?);
+    let cut = cut_off::last_words(client, leaving::patience(0.0)).await;
+    cut_off::tell_cut(&cut.ok_or_else(stays)?);
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use self::installation::Installation;
 use self::restart::Quiet;
@@ -27,7 +28,7 @@ use super::config_check::Unusable;
 use super::drain::{self, Left};
 use super::exit::{self, Exit};
 use super::{ask, cut_off, output};
-use agentd_client::client::ClientError;
+use agentd_client::client::{Client, ClientError};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::health;
 use agentd_client::places::Environment;
@@ -42,7 +43,7 @@ pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Res
         ServiceCommand::Install(args) => install(args, socket).await,
         ServiceCommand::Uninstall(args) => uninstall(args),
         ServiceCommand::Start(args) => start(args).await,
-        ServiceCommand::Stop(args) => stop(args),
+        ServiceCommand::Stop(args) => stop(args).await,
         ServiceCommand::Restart(args) => restart::restart(args).await,
         ServiceCommand::Status(args) => status(&args).await,
         ServiceCommand::Logs(args) => logs(args),
@@ -471,18 +472,31 @@ async fn start(args: ServiceChangeArgs) -> Done<Exit> {
     }
     step::perform(&state.start(&of), mode(args.dry_run))?;
     if !args.dry_run {
-        let socket = state.socket(&of);
-        verify(&socket).await?;
-        if !ran && let Ok(mut client) = ask::connect(Some(&socket)).await {
+        let mut client = verify(&state.socket(&of)).await?;
+        if !ran {
             cut_off::tell(&mut client).await;
         }
     }
     Ok(Exit::Done)
 }
 
-fn stop(args: ServiceChangeArgs) -> Done<Exit> {
+async fn stop(args: ServiceChangeArgs) -> Done<Exit> {
     let (of, state) = installed()?;
-    step::perform(&state.stop(&of), mode(args.dry_run))?;
+    let (steps, mode) = (state.stop(&of), mode(args.dry_run));
+    let is_told = mode == Mode::Do && state.pid().is_some();
+    let mut hearing = JoinSet::new();
+    if is_told && let Ok(mut client) = ask::connect(Some(&state.socket(&of))).await {
+        cut_off::hear_turns(&mut client).await;
+        hearing.spawn(cut_off::last_words(client, restart::LEAVES_WITHIN));
+    }
+    let stopping = tokio::task::spawn_blocking(move || step::perform(&steps, mode));
+    stopping
+        .await
+        .map_err(io::Error::other)
+        .map_err(Failed::Output)??;
+    if let Some(Ok(Some(cut))) = hearing.join_next().await {
+        cut_off::tell_cut(&cut);
+    }
     Ok(Exit::Done)
 }
 
@@ -569,7 +583,7 @@ fn logs(args: ServiceLogsArgs) -> Done<Exit> {
 }
 
 /// Says who answers.
-async fn verify(socket: &Path) -> Done<()> {
+async fn verify(socket: &Path) -> Done<Client> {
     let client = ask::connect(Some(socket)).await.map_err(Trouble::Silent)?;
     let (version, pid) = (&client.hello.version, client.hello.pid);
     output::out_line(&format!(
@@ -584,5 +598,5 @@ async fn verify(socket: &Path) -> Done<()> {
             "; `agentctl service restart` starts the daemon that is installed with it"
         ));
     }
-    Ok(())
+    Ok(client)
 }

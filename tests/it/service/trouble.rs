@@ -197,3 +197,35 @@ fn speech_for_another_daemon_waits_for_it() {
     let waiting = fs::read_dir(home().join(".local/state/agentd/spool/new")).unwrap();
     assert_eq!(waiting.count(), 0);
 }
+
+/// What is cut off has to be sent again by somebody who knows of it.
+#[test]
+fn service_stop_and_restart_name_cut_turns() {
+    let Some(machine) = machine("trouble::service_stop_and_restart_name_cut_turns") else {
+        return;
+    };
+    let _machine = machine.installed();
+    for (command, more) in [("restart", &["--deadline", "0"] as &[&str]), ("stop", &[])] {
+        let long = ["dispatch", "--agent", "chaos", "--session", command];
+        let dispatch = |prompt: &str| agentctl(&[&long[..], &[prompt]].concat());
+        let running = dispatch("chaos:say begun;sleep-ms 600000");
+        dispatch("chaos:say behind");
+        let job = running.trim();
+        wait_for("it runs", || {
+            agentctl(&["jobs", "--state", "running"])
+                .contains(job)
+                .then_some(())
+        });
+        let said = run("agentctl", &[&["service", command], more].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let cut = format!(
+            "1 turn was interrupted (`agentctl jobs --state interrupted`): `agentctl retry {job}`"
+        );
+        assert!(said.stderr.contains(&cut), "{command}: {said:?}");
+        if command == "stop" {
+            agentctl(&["service", "start"]);
+        } else {
+            assert!(said.stderr.contains("1 turn is held behind"), "{said:?}");
+        }
+    }
+}

@@ -3,14 +3,12 @@
 //! Owns how long that is waited for, and what is said when it takes longer. Must not know what is
 //! started then.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::time::{Duration, Instant};
 
+use agentd_protocol::Code;
 use agentd_protocol::line::{DaemonState, StatusAnswer};
-use agentd_protocol::request::Subscribe;
-use agentd_protocol::{Code, JobId, Line};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -27,8 +25,6 @@ use agentd_client::fallback::{Fact, Lock};
 pub(super) const STOP_DEADLINE: f64 = 10.0;
 /// Mostly it is gone by then; whoever waits longer wants to know what for.
 const SAYS_SO_AFTER: Duration = Duration::from_secs(2);
-/// Turns that are named: more would hide what is said of them.
-const NAMED: usize = 5;
 /// As long as the daemon tries to write its last lines, in seconds.
 const LAST_WRITES: f64 = 5.0;
 /// A margin for the daemon to leave.
@@ -195,28 +191,6 @@ pub(super) async fn told_when_late<T>(waits_for: &str, end: impl Future<Output =
     ask::told_when_late(SAYS_SO_AFTER, tell, end).await
 }
 
-/// What runs is heard of on the conversation that tells the daemon to leave, to its last words.
-pub(super) async fn hear_turns(client: &mut Client) {
-    // Who can't hear of them looks into the list.
-    let _deaf = client.request("subscribe", &Subscribe::default()).await;
-}
-
-/// Reads a conversation to its end: the turns that were cut off, unless it isn't over in time.
-pub(super) async fn last_words(mut client: Client, deadline: f64) -> Option<BTreeSet<JobId>> {
-    let mut cut = BTreeSet::new();
-    let left = async {
-        while let Ok(received) = client.next().await {
-            if let Some(Line::Error(error)) = received.line
-                && error.code == Code::Interrupted
-            {
-                cut.extend(error.turn.and_then(|turn| turn.job));
-            }
-        }
-    };
-    tokio::time::timeout(patience(deadline), left).await.ok()?;
-    Some(cut)
-}
-
 /// Says that turns which hadn't begun stay stored.
 pub(super) fn tell_waiting(before: Option<&StatusAnswer>) {
     let Some(waiting) = before
@@ -230,30 +204,5 @@ pub(super) fn tell_waiting(before: Option<&StatusAnswer>) {
     output::note(&format!(
         "{} still {verb} in the store, for the next daemon (`agentctl{there} jobs`)",
         output::counted(waiting, "turn")
-    ));
-}
-
-/// Says which turns a stop cut off, and how they run again.
-pub(super) fn tell_cut(cut: &BTreeSet<JobId>) {
-    let were = match cut.len() {
-        0 => return,
-        1 => "turn was",
-        _ => "turns were",
-    };
-    let there = typed::which_daemon();
-    let again = match cut.iter().take(NAMED + 1).collect::<Vec<_>>()[..] {
-        [job] => format!("`agentctl{there} retry {job}` sends it again"),
-        ref jobs if jobs.len() <= NAMED => {
-            let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-            format!(
-                "`agentctl{there} retry {}` sends them again",
-                jobs.join(" ")
-            )
-        }
-        _ => format!("`agentctl{there} retry JOB` sends one again"),
-    };
-    output::note(&format!(
-        "{} {were} interrupted (`agentctl{there} jobs --state interrupted`): {again}",
-        cut.len()
     ));
 }

@@ -13,7 +13,7 @@ use agentd_protocol::request::DaemonStop;
 use super::super::args::ServiceRestartArgs;
 use super::super::drain::{self, Left};
 use super::super::exit::Exit;
-use super::super::{ask, config_check, output};
+use super::super::{ask, config_check, cut_off, output};
 use super::installation::Installation;
 use super::step::{self, Mode};
 use super::{Done, Manager, ServiceState, Trouble, installed, verify};
@@ -25,7 +25,7 @@ use agentd_client::places::Environment;
 /// What running turns get when nothing is said.
 pub(super) const DEADLINE: f64 = 60.0;
 /// From the word to leave until the connection closes: turns that are interrupted, and the store.
-const LEAVES_WITHIN: Duration = Duration::from_secs(45);
+pub(super) const LEAVES_WITHIN: Duration = Duration::from_secs(45);
 
 pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
     let (of, state) = installed()?;
@@ -36,7 +36,8 @@ pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
     match gently(&of, args.deadline).await? {
         Left::Interrupted => Ok(Exit::Interrupted),
         Left::Yes => {
-            verify(&state.socket(&of)).await?;
+            let mut client = verify(&state.socket(&of)).await?;
+            cut_off::tell(&mut client).await;
             Ok(Exit::Done)
         }
     }
@@ -155,10 +156,14 @@ async fn leave(mut client: Client) -> bool {
         deadline: Some(0.0),
         restart: true,
     };
+    cut_off::hear_turns(&mut client).await;
     let asked = client.answer(RequestKind::DaemonStop, &fields);
     if let Err(error) = asked.await {
         output::note(&format!("the daemon was told to leave: {error}"));
     }
-    let closed = async { while client.next().await.is_ok() {} };
-    tokio::time::timeout(LEAVES_WITHIN, closed).await.is_ok()
+    let cut = cut_off::last_words(client, LEAVES_WITHIN).await;
+    if let Some(cut) = &cut {
+        cut_off::tell_cut(cut);
+    }
+    cut.is_some()
 }
