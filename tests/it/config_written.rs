@@ -190,8 +190,7 @@ fn config_knows_keys_of_timmy_that_arent_set() {
     let place = Place::new(&crate::support::Daemon::config(""));
     let config = |words: &[&str]| place.agentctl(&[&["config"], words].concat());
     for (key, code, told) in [
-        ("timmy", 1, "`timmy` is not set"),
-        ("timmy.writable", 1, "`timmy.writable` is not set"),
+        ("timmy.mcp", 1, "`timmy.mcp` is not set"),
         ("models.default", 1, "`models.default` is not set"),
         ("timmy.writabel", 2, "did you mean `writable`?"),
     ] {
@@ -199,6 +198,7 @@ fn config_knows_keys_of_timmy_that_arent_set() {
         assert_eq!(said.code, Some(code), "{key}: {said:?}");
         assert!(said.stderr.contains(told), "{key}: {said:?}");
     }
+    assert_eq!(config(&["get", "timmy.writable"]).stdout, "[]\n");
     let set = config(&["set", "timmy.toolsets", "file"]);
     assert_eq!(set.code, Some(0), "one word is a list: {set:?}");
     assert_eq!(config(&["get", "timmy.toolsets"]).stdout, "[\"file\"]\n");

@@ -23,6 +23,16 @@ pub struct Shown {
     pub source: String,
 }
 
+/// What the built-in agent goes by where nothing is said. It reads its tables itself.
+const OF_TIMMY: &[(&str, &str)] = &[
+    ("timmy.toolsets", r#"["file", "terminal"]"#),
+    ("timmy.writable", "[]"),
+    ("timmy.unreadable", "[]"),
+    ("timmy.network", "false"),
+    ("timmy.unsandboxed", r#""ask""#),
+    ("timmy.max_requests", "100"),
+];
+
 const HIDDEN: &str = "(hidden)";
 const NONE: &str = "(none)";
 
@@ -89,6 +99,11 @@ impl Config {
             add(key("model"), optional(agent.model.as_deref()));
             add(key("thinking"), optional(agent.thinking.as_deref()));
             add(key("mode"), optional(agent.mode.as_deref()));
+        }
+        let unsaid = OF_TIMMY.iter();
+        let unsaid = unsaid.filter(|(key, _)| !self.of_timmy.contains_key(*key));
+        for (key, value) in unsaid {
+            add((*key).to_owned(), (*value).to_owned());
         }
         for (key, value) in &self.of_timmy {
             add(key.clone(), value.clone());
