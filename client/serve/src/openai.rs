@@ -20,6 +20,7 @@ mod run_events;
 mod runs;
 mod session;
 mod turn;
+mod visits;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -47,13 +48,6 @@ pub enum OnLeave {
     Cancel,
     /// It goes on.
     GoOn,
-}
-
-impl OnLeave {
-    /// This one, if it ends its turn by leaving.
-    fn then_cancels<T>(self, asker: T) -> Option<T> {
-        (self == Self::Cancel).then_some(asker)
-    }
 }
 
 /// Reads what is asked. A retry of what is refused here is a request of its own.

@@ -88,16 +88,24 @@ fn openai_stream_left_in_a_hang_is_cancelled() {
         return;
     };
     std::fs::write(&hangs, "").unwrap();
-    for (words, headers) in [("a", ""), ("b", FIRST)] {
+    let counted = |count: u32| format!("x-stainless-retry-count: {count}\r\n");
+    // Without a word of retries, without one, and with some that are given up, too.
+    for (words, attempts) in [
+        ("a", vec![String::new()]),
+        ("b", vec![counted(0)]),
+        ("c", (0..3).map(counted).collect()),
+    ] {
         let mut body = said(&format!("{words} [[sleep 600000]]"));
         body["stream"] = true.into();
-        gives_up(&http, "/v1/chat/completions", headers, &body);
+        for headers in attempts {
+            gives_up(&http, "/v1/chat/completions", &headers, &body);
+        }
     }
     daemon.until("it is said to hang", |status| {
         (status["state"] == "degraded").then_some(())
     });
     std::fs::remove_file(&hangs).unwrap();
-    for job in ["j1", "j2"] {
+    for job in ["j1", "j2", "j3"] {
         wait_for("it is cancelled", || {
             let rows = daemon.ask(r#"{"type":"jobs"}"#).remove(0);
             let rows = rows["jobs"].as_array().unwrap();

@@ -22,11 +22,11 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::attempts::Asker;
+use super::attempts::{Asker, Leaver};
 use super::plan::Source;
 use super::refusal::JOB;
 use super::turn::{self, Lines, Taken};
-use super::{Refusal, jobs};
+use super::{OnLeave, Refusal, jobs};
 use crate::app::App;
 use crate::guard::bearer;
 
@@ -112,9 +112,10 @@ fn no_end(taken: &Taken) -> Failure {
 /// Waits for all of it. A client that isn't answered may ask `again`, where that finds the turn.
 pub(super) async fn whole<T: Teller>(
     app: Arc<App>,
-    (source, again): (
+    (source, again, asker): (
         impl Future<Output = Result<Source, Refusal>> + Send + 'static,
         Again,
+        Asker,
     ),
     ignored: &[String],
     teller: impl FnOnce(&Taken) -> T + Send + 'static,
@@ -148,7 +149,18 @@ pub(super) async fn whole<T: Teller>(
             app.openai.attempts.told(job);
         }
     });
-    answer.await.map_err(|_| lost())?
+    let answer = answer.await;
+    asker.answered();
+    answer.map_err(|_| lost())?
+}
+
+/// Does nobody wait any more for a turn that ends then? This server's own end is no reason.
+async fn is_gone(app: &App, leaver: &Leaver) -> bool {
+    let mut stops = app.stopping.clone();
+    tokio::select! {
+        is_over = leaver.absence.ends() => !is_over,
+        () = stopped(&mut stops) => false,
+    }
 }
 
 /// This server's own fault.
@@ -189,7 +201,7 @@ pub(super) struct Reader {
     app: Arc<App>,
     told: mpsc::Sender<Bytes>,
     /// Who ends its turn by leaving.
-    cancels: Option<Asker>,
+    cancels: Option<Leaver>,
     /// Another token ends the streams that were opened with this one.
     token: Vec<u8>,
 }
@@ -202,12 +214,13 @@ enum Cut {
     Failed(Failure),
 }
 
-/// Tells it as it is said. The turn ends where whoever `cancels` it by leaving does so.
+/// Tells it as it is said. The turn ends when its asker leaves, if it `cancels` it so.
 pub(super) async fn streamed<T: Teller>(
     app: Arc<App>,
     asked: &HeaderMap,
-    (source, cancels): (
+    (source, cancels, asker): (
         impl Future<Output = Result<Source, Refusal>> + Send + 'static,
+        OnLeave,
         Option<Asker>,
     ),
     ignored: &[String],
@@ -217,6 +230,8 @@ pub(super) async fn streamed<T: Teller>(
     let (mut begins, begun) = oneshot::channel();
     // Whoever asks again finds the turn, told anew if need be. Others have stopped it by leaving.
     let has_name = NAMES_ITS_TURN.iter().any(|name| asked.contains_key(*name));
+    let cancels = asker.as_ref().filter(|_| cancels == OnLeave::Cancel);
+    let cancels = cancels.map(Asker::leaver);
     let ends_early = cancels.clone().filter(|_| !has_name);
     let token = asked.get(header::AUTHORIZATION).and_then(bearer);
     let reader = Reader {
@@ -232,15 +247,16 @@ pub(super) async fn streamed<T: Teller>(
             Err(refusal) => {
                 let is_unsure = refusal.is_unsure();
                 let has_left = begins.send(Err(refusal)).is_err();
-                if let Some(asker) = ends_early.filter(|_| is_unsure && has_left)
-                    && !asker.comes_back().await
+                if let Some(leaver) = ends_early.filter(|_| is_unsure && has_left)
+                    && is_gone(&app, &leaver).await
                 {
-                    asker.cancel(&app).await;
+                    leaver.cancel(&app).await;
                 }
                 return;
             }
         };
-        let ends_at_once = ends_early.as_ref().is_some_and(Asker::leaves_for_good);
+        let at_once = |leaver: &Leaver| leaver.absence.is_for_good();
+        let ends_at_once = ends_early.as_ref().is_some_and(at_once);
         let settled = tokio::select! {
             settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => settled,
             () = begins.closed(), if ends_at_once => Ok(()),
@@ -251,14 +267,18 @@ pub(super) async fn streamed<T: Teller>(
         }
         if begins.send(Ok(taken.clone())).is_ok() {
             reader.tell(&taken, lines, teller(&taken)).await;
-        } else if let Some(asker) = ends_early
-            && !asker.comes_back().await
+        } else if let Some(leaver) = ends_early
+            && is_gone(&app, &leaver).await
         {
             drop(lines);
             let _ended = jobs::cancel(&app, taken.job).await;
         }
     });
-    let taken = begun.await.map_err(|_| lost())??;
+    let taken = begun.await;
+    if let Some(asker) = &asker {
+        asker.answered();
+    }
+    let taken = taken.map_err(|_| lost())??;
     let (unread, job) = ((telling, attempts), taken.job);
     let body = Body::from_stream(stream::unfold(
         unread,
@@ -312,14 +332,14 @@ impl Reader {
             }
             Cut::Left => {
                 drop(lines);
-                let Some(asker) = self.cancels else {
+                let Some(leaver) = self.cancels else {
                     return;
                 };
-                let is_back = match begun.elapsed() < AT_ONCE {
-                    true => asker.comes_back().await,
-                    false => asker.is_back(),
+                let is_gone = match begun.elapsed() < AT_ONCE {
+                    true => is_gone(&self.app, &leaver).await,
+                    false => !leaver.absence.is_over(),
                 };
-                if !is_back {
+                if is_gone {
                     let _ended = jobs::cancel(&self.app, taken.job).await;
                 }
             }

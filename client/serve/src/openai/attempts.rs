@@ -14,20 +14,16 @@ use std::time::{Duration, Instant};
 use agentd_client::key;
 use agentd_faces::openai::failure::Again;
 use agentd_protocol::JobId;
-use tokio::sync::{
-    Notify, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock,
-};
-use tokio::time::timeout;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock};
 
 use super::asking::Asking;
+use super::visits::{Absence, Visitor, Visits};
 use super::{Refusal, jobs};
 use crate::app::App;
 
 /// From one attempt to the next: clients that wait longer have given up. OpenAI's own wait 8 s at most,
 /// and `Retry-After` is 1 s here.
 const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(60);
-/// From when a client leaves to its next attempt.
-const COMES_BACK_WITHIN: Duration = Duration::from_secs(10);
 /// Most that are remembered, the oldest forgotten first.
 const MOST: usize = 256;
 
@@ -35,8 +31,7 @@ const MOST: usize = 256;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Attempts {
     known: Arc<Mutex<Known>>,
-    /// Somebody asks again.
-    again: Arc<Notify>,
+    visits: Visits,
 }
 
 #[derive(Default, Debug)]
@@ -47,10 +42,6 @@ struct Known {
     unsure: VecDeque<UnsureRequest>,
     /// What was taken, the latest last.
     taken: VecDeque<TakenRequest>,
-    /// Retries, the latest last, each with its number.
-    retries: VecDeque<(String, u64)>,
-    /// Attempts so far.
-    attempts: u64,
     /// When something was refused that wasn't read, which may have been any of them.
     unread: Option<Instant>,
     /// What is being taken.
@@ -98,7 +89,6 @@ pub(super) struct Attempt {
     key: Option<String>,
     /// Is its turn found by whoever asks again?
     again: Again,
-    number: u64,
     /// Does a refusal let its retry run? That of a retry whose first try isn't known doesn't.
     is_new: bool,
     /// Of its body: what is made of that is as large.
@@ -124,8 +114,13 @@ enum HeldRequest {
 impl Attempts {
     /// Begins an attempt, once those before it at the same request are taken or refused. Dropped before
     /// that, nothing is lost: it waits for a turn that is its own, or a later attempt's.
-    pub(super) async fn begin(&self, asking: &mut Asking, room: OwnedSemaphorePermit) -> Attempt {
-        let number = self.number(asking);
+    pub(super) async fn begin(
+        &self,
+        asking: &mut Asking,
+        room: OwnedSemaphorePermit,
+    ) -> (Attempt, Asker) {
+        let request = asking.retries.then(|| asking.request.clone());
+        let visitor = self.visits.begin(request.as_deref());
         let lock = || self.lock(&asking.request);
         let turn = match (asking.before, asking.retries) {
             (Some(_), _) => Some(HeldRequest::Retry {
@@ -141,17 +136,22 @@ impl Attempts {
             false => (Meant::Unknown, None),
         };
         asking.key = asking.key.take().or(unsure).or_else(|| key::random().ok());
-        Attempt {
+        let asker = Asker {
+            visitor,
+            request: request.clone(),
+            key: asking.key.clone(),
+        };
+        let attempt = Attempt {
             attempts: self.clone(),
-            request: asking.retries.then(|| asking.request.clone()),
+            request,
             meant,
             key: asking.key.clone(),
             again: asking.again(),
-            number,
             is_new: asking.before.is_none() || meant == Meant::New,
             _room: room,
             _turn: turn,
-        }
+        };
+        (attempt, asker)
     }
 
     /// Waits until no other turn is on its way to this session: where it goes on would change between
@@ -177,18 +177,6 @@ impl Attempts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of one more attempt. Whoever left hears that it comes back.
-    fn number(&self, asking: &Asking) -> u64 {
-        let mut known = self.known();
-        known.attempts += 1;
-        let number = known.attempts;
-        if asking.retries && asking.before.is_some() {
-            push(&mut known.retries, (asking.request.clone(), number));
-            self.again.notify_waiters();
-        }
-        number
-    }
-
     fn lock(&self, what: &str) -> Arc<RwLock<()>> {
         let mut known = self.known();
         known.begun.retain(|_, lock| lock.strong_count() > 0);
@@ -207,6 +195,7 @@ impl Attempts {
             return (Meant::New, None);
         }
         match self.take_unsure(request, now) {
+            // The latest of them: it is forgotten when another one is taken.
             Some(key) => (Meant::Unsure, Some(key)),
             None => (self.recall_taken(request, now), None),
         }
@@ -215,7 +204,7 @@ impl Attempts {
     fn take_unsure(&self, request: &str, now: Instant) -> Option<String> {
         let unsure = &mut self.known().unsure;
         unsure.retain(|one| now.saturating_duration_since(one.at) < ASKED_AGAIN_WITHIN);
-        let found = unsure.iter().position(|one| one.request == request)?;
+        let found = unsure.iter().rposition(|one| one.request == request)?;
         unsure.remove(found).map(|one| one.key)
     }
 
@@ -247,6 +236,7 @@ impl Attempts {
             Ok(job) => {
                 // Whoever asks again now means this one.
                 self.forget(request, now);
+                self.known().unsure.retain(|one| one.request != request);
                 let request = request.to_owned();
                 let told = None;
                 push(&mut self.known().taken, TakenRequest { request, job, told });
@@ -280,16 +270,6 @@ impl Attempt {
     pub(super) fn is_of_another(&self, job: JobId) -> bool {
         let known = self.attempts.known();
         known.taken.iter().any(|taken| taken.job == job)
-    }
-
-    /// Who asks.
-    pub(super) fn asker(&self) -> Asker {
-        Asker {
-            attempts: self.attempts.clone(),
-            request: self.request.clone(),
-            key: self.key.clone(),
-            number: self.number,
-        }
     }
 
     /// Its turn was taken: its retries find that.
@@ -349,48 +329,42 @@ impl Attempt {
     }
 }
 
-/// Whoever made an attempt, and may leave before its turn ends.
-#[derive(Clone, Debug)]
+/// Whoever made an attempt. Dropped before it is answered, it has left.
+#[derive(Debug)]
 pub(super) struct Asker {
-    attempts: Attempts,
-    /// Where it may ask again.
+    visitor: Visitor,
     request: Option<String>,
     key: Option<String>,
-    number: u64,
 }
 
 impl Asker {
+    /// It was told what came of its attempt, or is being told.
+    pub(super) fn answered(&self) {
+        self.visitor.answered();
+    }
+
+    /// Whoever ends its turn by leaving.
+    pub(super) fn leaver(&self) -> Leaver {
+        Leaver {
+            absence: self.visitor.absence(self.request.as_deref()),
+            key: self.key.clone(),
+        }
+    }
+}
+
+/// Ends its turn by leaving, unless it comes back.
+#[derive(Clone, Debug)]
+pub(super) struct Leaver {
+    pub(super) absence: Absence,
+    key: Option<String>,
+}
+
+impl Leaver {
     /// Ends what was sent for it, should that be taken.
     pub(super) async fn cancel(&self, app: &App) {
         if let Some(key) = &self.key {
             let _ended = jobs::cancel_key(app, key).await;
         }
-    }
-
-    /// Wouldn't it say so if it came back?
-    pub(super) const fn leaves_for_good(&self) -> bool {
-        self.request.is_none()
-    }
-
-    /// Has it asked again?
-    pub(super) fn is_back(&self) -> bool {
-        let known = self.attempts.known();
-        let mut retries = known.retries.iter();
-        retries.any(|(of, number)| Some(of) == self.request.as_ref() && *number > self.number)
-    }
-
-    /// Does it ask again, now that it has left? Waits until it could have.
-    pub(super) async fn comes_back(&self) -> bool {
-        let back = async {
-            loop {
-                let asked = self.attempts.again.notified();
-                if self.is_back() {
-                    return;
-                }
-                asked.await;
-            }
-        };
-        !self.leaves_for_good() && timeout(COMES_BACK_WITHIN, back).await.is_ok()
     }
 }
 
@@ -428,7 +402,7 @@ mod tests {
             headers.insert("x-stainless-retry-count", count.parse().unwrap());
             let mut asking = Asking::read(&headers, "/v1/responses", "{}").unwrap();
             let room = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-            let attempt = attempts.begin(&mut asking, room).await;
+            let (attempt, _asker) = attempts.begin(&mut asking, room).await;
             let refusal = attempt.refused(Failure::later(503, "no-daemon", "away").into());
             (asking.request, refusal.failure.message, refusal.failure.job)
         };
@@ -455,13 +429,14 @@ mod tests {
             headers.insert("x-stainless-retry-count", count.parse().unwrap());
             let mut asking = Asking::read(&headers, "/v1/responses", "{}").unwrap();
             let room = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-            (attempts.begin(&mut asking, room).await, asking.key.unwrap())
+            (
+                attempts.begin(&mut asking, room).await.0,
+                asking.key.unwrap(),
+            )
         };
         let (first, key) = begin("0").await;
-        let asker = first.asker();
         let told = first.refused(unknown()).failure;
         assert_eq!((told.status, told.again), (503, Again::Later));
-        assert!(!asker.is_back());
         // Refused for another reason it is as unknown as before.
         let draining = || Refusal::from(Failure::later(503, "draining", "ends"));
         for refusal in [unknown(), draining(), unknown()] {
@@ -469,15 +444,20 @@ mod tests {
             assert_eq!((again.meant(), its == key), (Meant::Unsure, true));
             assert_eq!(again.refused(refusal).failure.again, Again::Later);
         }
-        assert!(asker.is_back() && asker.comes_back().await);
         let (again, its) = begin("2").await;
         assert_eq!(its, key);
         again.taken(JobId(1));
         let (again, its) = begin("3").await;
         assert_eq!((again.meant(), its == key), (Meant::Job(JobId(1)), false));
-        // Another one that says the same has its own.
+        // Another one that says the same has its own, and what was unknown before it is not its retry's.
         drop(again);
-        assert!(begin("0").await.1 != key);
+        let (unsure, old) = begin("0").await;
+        assert!(old != key);
+        drop(unsure.refused(unknown()));
+        let (next, its) = begin("0").await;
+        assert!(its != old);
+        next.taken(JobId(2));
+        assert_eq!(begin("1").await.0.meant(), Meant::Job(JobId(2)));
     }
 
     #[test]

@@ -70,8 +70,8 @@ pub(super) async fn chat(
         ignored,
     } = request;
     let (of, named) = (Arc::clone(&app), model.clone());
-    let attempt = app.openai.attempts.begin(&mut asking, room).await;
-    let (again, asker) = (asking.again(), attempt.asker());
+    let (attempt, asker) = app.openai.attempts.begin(&mut asking, room).await;
+    let again = asking.again();
     let source = async move {
         let blank = session::blank(&asking, &named, user.as_deref());
         let plan = session::plan(&of, &asking, user.as_deref(), &conversation, blank);
@@ -82,9 +82,9 @@ pub(super) async fn chat(
         tells_usage,
     };
     if streams {
-        let cancels = app.openai.on_leave.then_cancels(asker);
-        answer::streamed(app, &headers, (source, cancels), &ignored, teller).await
+        let from = (source, app.openai.on_leave, Some(asker));
+        answer::streamed(app, &headers, from, &ignored, teller).await
     } else {
-        answer::whole(app, (source, again), &ignored, teller).await
+        answer::whole(app, (source, again, asker), &ignored, teller).await
     }
 }

@@ -16,7 +16,7 @@ use agentd_protocol::rows::{
 use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
 
-use super::attempts::Attempt;
+use super::attempts::{Asker, Attempt};
 use super::plan::{Plan, Source};
 use super::turn::Taken;
 use super::{Refusal, answer};
@@ -170,6 +170,7 @@ impl HandedIn {
 pub(super) async fn handed_in(
     app: &Arc<App>,
     source: impl Future<Output = Result<Source, Refusal>> + std::marker::Send + 'static,
+    asker: &Asker,
 ) -> Result<HandedIn, Refusal> {
     let (tasks, of) = (app.openai.tasks.clone(), Arc::clone(app));
     let handing = tasks.spawn(async move {
@@ -200,9 +201,9 @@ pub(super) async fn handed_in(
             },
         })
     });
-    let handed_in = handing
-        .await
-        .unwrap_or_else(|_| Err(answer::lost().into()))?;
+    let handed_in = handing.await;
+    asker.answered();
+    let handed_in = handed_in.unwrap_or_else(|_| Err(answer::lost().into()))?;
     // More isn't told of it.
     app.openai.attempts.told(handed_in.taken.job);
     Ok(handed_in)

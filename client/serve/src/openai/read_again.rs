@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::plan::Source;
 use super::responses::Telling;
 use super::turn::Taken;
-use super::{Refusal, answer, at, jobs};
+use super::{OnLeave, Refusal, answer, at, jobs};
 use crate::app::{self, App};
 use crate::body;
 use crate::jobs::Named;
@@ -120,7 +120,7 @@ pub(super) async fn one(
     let teller = move |_: &Taken| Telling(ResponseTurn::new(head, Told::Events));
     // Whoever only reads cancels nothing by leaving.
     let source = async { Ok(Source::Job(Box::new(row))) };
-    answer::streamed(app, &headers, (source, None), &[], teller).await
+    answer::streamed(app, &headers, (source, OnLeave::GoOn, None), &[], teller).await
 }
 
 pub(super) async fn cancel(

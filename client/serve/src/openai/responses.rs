@@ -26,12 +26,12 @@ use serde_json::{Value, json};
 
 use super::answer::{self, IGNORED, Teller};
 use super::asking::{Asking, Name};
-use super::attempts::Held;
+use super::attempts::{Asker, Held};
 use super::jobs::HandedIn;
 use super::plan::{Plan, Source};
 use super::read_again::{id_of, seconds, stored};
 use super::turn::Taken;
-use super::{Refusal, jobs, models, now, session};
+use super::{OnLeave, Refusal, jobs, models, now, session};
 use crate::app::App;
 use crate::body::{self, BodyText};
 use crate::jobs::Named;
@@ -82,14 +82,14 @@ pub(super) async fn create(
     let conversation = std::mem::take(&mut request.conversation);
     let request = Arc::new(request);
     let (of, asked) = (Arc::clone(&app), Arc::clone(&request));
-    let attempt = app.openai.attempts.begin(&mut asking, room).await;
-    let (again, asker) = (asking.again(), attempt.asker());
+    let (attempt, asker) = app.openai.attempts.begin(&mut asking, room).await;
+    let again = asking.again();
     let source = async move {
         let plan = plan(&of, &asking, &asked, &conversation);
         Source::of(&of, &asking, attempt, plan).await
     };
     if request.in_background && !request.streams {
-        return in_background(&app, source, &request, &ignored).await;
+        return in_background(&app, (source, asker), &request, &ignored).await;
     }
     let (streams, stays) = (request.streams, request.in_background);
     let told = if streams { Told::Events } else { Told::Output };
@@ -98,11 +98,15 @@ pub(super) async fn create(
         Telling(ResponseTurn::new(ResponseHead { failing, ..head }, told))
     };
     if streams {
-        let cancels = app.openai.on_leave.then_cancels(asker);
-        let cancels = cancels.filter(|_| !stays);
-        answer::streamed(app, &headers, (source, cancels), &ignored, teller).await
+        let on_leave = if stays {
+            OnLeave::GoOn
+        } else {
+            app.openai.on_leave
+        };
+        let from = (source, on_leave, Some(asker));
+        answer::streamed(app, &headers, from, &ignored, teller).await
     } else {
-        answer::whole(app, (source, again), &ignored, teller).await
+        answer::whole(app, (source, again, asker), &ignored, teller).await
     }
 }
 
@@ -119,11 +123,14 @@ fn head(request: &ResponseRequest, taken: &Taken) -> ResponseHead {
 
 async fn in_background(
     app: &Arc<App>,
-    source: impl Future<Output = Result<Source, Refusal>> + std::marker::Send + 'static,
+    (source, asker): (
+        impl Future<Output = Result<Source, Refusal>> + std::marker::Send + 'static,
+        Asker,
+    ),
     request: &ResponseRequest,
     ignored: &[String],
 ) -> Result<Response, Refusal> {
-    let HandedIn { taken, phase } = jobs::handed_in(app, source).await?;
+    let HandedIn { taken, phase } = jobs::handed_in(app, source, &asker).await?;
     let progress = match phase {
         JobPhase::Queued | JobPhase::Held => Progress::Queued,
         _ => Progress::Running,

@@ -38,10 +38,10 @@ pub(super) async fn start(
     request.model = models::meant(&app, &asking, request.model)?;
     let ignored = std::mem::take(&mut request.ignored);
     let of = Arc::clone(&app);
-    let attempt = app.openai.attempts.begin(&mut asking, room).await;
+    let (attempt, asker) = app.openai.attempts.begin(&mut asking, room).await;
     let source =
         async move { Source::of(&of, &asking, attempt, plan(&of, &asking, &request)).await };
-    let taken = jobs::handed_in(&app, source).await?.taken;
+    let taken = jobs::handed_in(&app, source, &asker).await?.taken;
     let started = json!({"run_id": Id::Run.id(taken.job), "status": "started"});
     let headers = answer::headers(&taken, &ignored);
     Ok((StatusCode::ACCEPTED, headers, Json(started)).into_response())
