@@ -206,17 +206,15 @@ mod tests {
         // One that leaves without an answer puts it off.
         let second = visits.begin(of);
         assert!(absence.is_over());
-        let ends = tokio::spawn({
-            let absence = absence.clone();
-            async move { absence.ends().await }
-        });
-        tokio::time::sleep(COMES_BACK_WITHIN * 2).await;
-        drop(second);
-        tokio::time::sleep(COMES_BACK_WITHIN / 2).await;
-        let third = visits.begin(of);
-        drop(third);
-        let left = Instant::now();
-        assert!(!ends.await.unwrap());
+        let come_and_go = async {
+            tokio::time::sleep(COMES_BACK_WITHIN * 2).await;
+            drop(second);
+            tokio::time::sleep(COMES_BACK_WITHIN / 2).await;
+            drop(visits.begin(of));
+            Instant::now()
+        };
+        let (is_over, left) = tokio::join!(absence.ends(), come_and_go);
+        assert!(!is_over);
         assert_eq!(left.elapsed(), COMES_BACK_WITHIN);
         // One that is answered ends it, though it leaves afterwards.
         let fourth = visits.begin(of);
