@@ -1,19 +1,14 @@
 //! Requests over a disk that hangs: what is asked again runs once, and what nobody waits for any more
 //! doesn't run.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{error, header, said};
+use super::{error, gives_up, header, said};
 use crate::http::{Http, jobs};
 use crate::support::{Daemon, Place, needs, wait_for};
 
-/// How long a client waits.
-const GIVES_UP: Duration = Duration::from_millis(500);
 /// What OpenAI's clients say of a first attempt.
 const FIRST: &str = "x-stainless-retry-count: 0\r\n";
 
@@ -25,18 +20,6 @@ fn served() -> Option<(Daemon, Http, PathBuf)> {
     let http = Http::start(&daemon.place);
     let hangs = daemon.path("state/agentd.hangs");
     Some((daemon, http, hangs))
-}
-
-/// Asks, and leaves without an answer.
-fn gives_up(http: &Http, path: &str, headers: &str, body: &Value) {
-    let mut stream: TcpStream = http.connect();
-    let (head, body) = (http.head(&format!("POST {path}")), body.to_string());
-    let length = body.len();
-    let kind = "Content-Type: application/json";
-    let request = format!("{head}{headers}{kind}\r\nContent-Length: {length}\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).unwrap();
-    stream.set_read_timeout(Some(GIVES_UP)).unwrap();
-    assert!(stream.read(&mut [0]).is_err());
 }
 
 #[test]

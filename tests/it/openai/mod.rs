@@ -13,11 +13,16 @@ mod runs;
 mod sdks;
 mod sessions;
 
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Http};
 use crate::support::Daemon;
 
+/// How long a client waits.
+const GIVES_UP: Duration = Duration::from_millis(500);
 /// One message of the user.
 pub fn said(text: &str) -> Value {
     json!({"messages": [{"role": "user", "content": text}]})
@@ -94,4 +99,16 @@ pub fn beginning(daemon: &Daemon) -> (Value, Vec<String>) {
 /// Asks for a chat completion.
 pub fn chat(http: &Http, body: &Value) -> Answer {
     http.post("/v1/chat/completions", body)
+}
+
+/// Asks, and leaves without an answer.
+pub fn gives_up(http: &Http, path: &str, headers: &str, body: &Value) {
+    let mut stream = http.connect();
+    let (head, body) = (http.head(&format!("POST {path}")), body.to_string());
+    let length = body.len();
+    let kind = "Content-Type: application/json";
+    let request = format!("{head}{headers}{kind}\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(GIVES_UP)).unwrap();
+    assert!(stream.read(&mut [0]).is_err());
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{beginning, chunks, error, header, words};
-use crate::http::{Http, served};
+use super::{beginning, chunks, error, gives_up, header, words};
+use crate::http::{Http, jobs, served};
 use crate::support::wait_for;
 
 fn respond(http: &Http, body: &Value) -> Value {
@@ -103,6 +103,27 @@ fn response_is_gone_on_from_and_read_again() {
         }
         assert_eq!(http.curl("/v1/responses/resp_j2", &[]).status, 404);
     }
+}
+
+/// What it went on from has been gone on from since: by itself.
+#[test]
+fn response_asked_again_while_it_runs_is_found() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    respond(&http, &json!({"input": "one"}));
+    let body = json!({"input": "two [[sleep 2000]] more", "previous_response_id": "resp_j1"});
+    gives_up(
+        &http,
+        "/v1/responses",
+        "x-stainless-retry-count: 0\r\n",
+        &body,
+    );
+    let retry = ["-H", "x-stainless-retry-count: 1"];
+    let again = http.post_with("/v1/responses", &body, &retry);
+    assert_eq!(again.status, 200, "{again:?}");
+    assert_eq!(text(&again.json()), "two more");
+    assert_eq!(jobs(&daemon), 2);
 }
 
 /// A response that is read again as the events of its beginning to its end.

@@ -144,14 +144,14 @@ impl Source {
                 Some(row) if row.code.as_deref() == Some(Code::ContextLost.name()) => {
                     Ok(Self::Plan(Box::new(plan.await?.under_another_key(asking))))
                 }
-                Some(row) if row.finished_at.is_none() => {
-                    let plan = plan.await?.under_another_key(asking);
-                    Ok(match plan.send.history.is_empty() {
-                        // There is nothing that could be lost.
-                        true => Self::Job(Box::new(row)),
-                        false => Self::Running(Box::new(row), Box::new(plan)),
-                    })
-                }
+                Some(row) if row.finished_at.is_none() => Ok(match plan.await {
+                    Ok(plan) if !plan.send.history.is_empty() => {
+                        let plan = plan.under_another_key(asking);
+                        Self::Running(Box::new(row), Box::new(plan))
+                    }
+                    // There is nothing that could be lost, or it is itself what nobody else can follow.
+                    Ok(_) | Err(_) => Self::Job(Box::new(row)),
+                }),
                 Some(row) => Ok(Self::Job(Box::new(row))),
                 None => Ok(Self::Plan(Box::new(plan.await?))),
             }
