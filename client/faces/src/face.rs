@@ -248,6 +248,7 @@ pub(crate) fn sentence(why: &ClientError) -> String {
 
 /// An error of the daemon and what to do about it, for the same clients.
 pub(crate) fn hinted(error: &ErrorLine) -> String {
+    let error = keyless(error);
     match &error.hint {
         Some(hint) => format!("{}: {hint}", error.error),
         None => error.error.clone(),

@@ -248,6 +248,12 @@ impl Bridge {
             }
             _ => {}
         }
+        if run.ends.is_some() {
+            let mut events = Vec::new();
+            run.never_begins(&mut events);
+            self.say(number, events, out);
+            return self.forget(number);
+        }
         self.take(number, Step::Sending, out);
     }
 

@@ -269,6 +269,16 @@ impl Run {
         ended.told(facts, self.told.last(), events);
     }
 
+    /// It was interrupted before it was sent.
+    pub(super) fn never_begins(&self, events: &mut Vec<Event>) {
+        let ended = End {
+            completed: false,
+            interrupted: true,
+            failed: false,
+        };
+        ended.told(&TurnFacts::default(), self.told.last(), events);
+    }
+
     /// It failed, or was never accepted.
     fn failed(&mut self, line: &ErrorLine, events: &mut Vec<Event>) {
         let facts = line.turn.clone().unwrap_or_default();

@@ -372,6 +372,19 @@ fn bridge_interrupt_ends_a_run_at_once() {
         "final half completed=false interrupted partial",
     ];
     assert_eq!(scene.told(), told);
+    // One that isn't sent yet never is.
+    scene.hear(&json!({"message": "d", "session_id": "n", "resume": true}));
+    scene.hear(&json!({"type": "interrupt", "session_id": "n"}));
+    scene.said.clear();
+    scene.asked("abort");
+    let none = json!({"type": "session.list", "ok": true, "sessions": []});
+    scene.answer("session.list", none);
+    assert!(scene.asked.is_empty(), "{:?}", scene.asked);
+    let told = [
+        "conversation_end completed=false interrupted",
+        "final completed=false interrupted",
+    ];
+    assert_eq!(scene.told(), told);
     // Another process's, and nobody's.
     for (answer, told) in [
         (
