@@ -44,8 +44,8 @@ impl State {
         let name = match target {
             Target::Job(_) => None,
             Target::Session(session) => Some(session.to_owned()),
-            // Its send may wait there.
-            Target::Key(_) | Target::Own => self.peers.connected(&conn)?.loading.clone(),
+            Target::Key(key) => self.sessions.asked_for_send(key),
+            Target::Own => self.peers.connected(&conn)?.loading.clone(),
         };
         name.filter(|name| self.sessions.is_loading(name))
     }

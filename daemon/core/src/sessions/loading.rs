@@ -27,6 +27,18 @@ pub(crate) struct Parked {
     pub(crate) facts: RequestContext,
 }
 
+impl Parked {
+    /// Has a send of it this idempotency key?
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        let has_it = |send: &Send| send.idempotency_key.as_deref() == Some(key);
+        match &self.decoded.request {
+            Request::Send(send) => has_it(send),
+            Request::Dispatch(dispatch) => dispatch.jobs.iter().any(|job| has_it(&job.send)),
+            _ => false,
+        }
+    }
+}
+
 /// What a request weighs that is kept as it came.
 pub(crate) fn of_parked(request: &Request) -> usize {
     let of_send = |send: &Send| {

@@ -161,6 +161,17 @@ impl Sessions {
         asked.map(|(key, _)| key.clone())
     }
 
+    /// The question to the store that a send with this idempotency key waits for.
+    pub(crate) fn asked_for_send(&self, idempotency_key: &str) -> Option<String> {
+        let holds = |loading: &Loading| {
+            let mut parked = loading.parked.iter();
+            parked.any(|parked| parked.has_key(idempotency_key))
+        };
+        let mut loading = self.loading.iter();
+        let asked = loading.find(|(_, loading)| holds(loading));
+        asked.map(|(key, _)| key.clone())
+    }
+
     /// Lets a request wait under a key. If it is the first one, it waits for these names, and the store
     /// has to be asked.
     pub(crate) fn park(&mut self, key: &str, names: &[String], parked: Parked) -> bool {
