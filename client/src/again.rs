@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::request::Send;
+use agentd_protocol::request::{Abort, Send};
 use agentd_protocol::{Code, Line};
 use serde_json::{Map, Value};
 
@@ -96,6 +96,26 @@ impl Client {
             };
         }
         Err(ClientError::Unknown(lost))
+    }
+
+    /// Cancels, in a conversation of its own, a send that waits here for its acceptance. Nothing happens
+    /// where there is none, it has no key, or no daemon of this machine takes it.
+    pub fn cancel_beside(&self, send: Option<&Send>) -> impl Future<Output = ()> + use<> {
+        let key = send.and_then(|send| send.idempotency_key.as_deref());
+        let is_here = matches!(self.server, Server::Daemon(_));
+        let abort = key.filter(|_| is_here).map(Abort::of_key);
+        let options = Options {
+            fallback: Fallback::Forbidden,
+            ..self.options.clone()
+        };
+        async move {
+            if let Some(abort) = abort
+                && let Ok(mut beside) = Self::connect_or_oneshot(options).await
+            {
+                // Whoever sent it hears what becomes of it.
+                let _gone = beside.request("abort", &abort).await;
+            }
+        }
     }
 
     /// Goes on with the daemon that comes after one that was lost; what was asked has to be asked

@@ -359,6 +359,31 @@ fn send_says_soon_that_the_disk_hangs() {
 }
 
 #[test]
+fn send_cancelled_in_a_hang_never_runs() {
+    let place = Place::new(&Daemon::config(""));
+    let daemon = place.start_with(&[("AGENTD_FAILPOINT", "store-hangs")]);
+    let hangs = daemon.path("state/agentd.hangs");
+    std::fs::write(&hangs, "").unwrap();
+    let mut command = daemon.place.command(AGENTCTL);
+    command.args(["send", "--agent", "chaos", "chaos:hang"]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut sending = Reaped(command.spawn().unwrap());
+    daemon.until("it waits", |status| {
+        (status["rpc"]["queued"] == 1).then_some(())
+    });
+    kill(sending.0.id(), Signal::SIGINT);
+    wait_for("it leaves", || sending.0.try_wait().unwrap());
+    std::fs::remove_file(&hangs).unwrap();
+    wait_for("it is cancelled", || {
+        let rows = daemon.ask(r#"{"type":"jobs"}"#).remove(0);
+        (rows["jobs"][0]["state"] == "cancelled").then_some(())
+    });
+}
+
+#[test]
 fn state_on_a_disk_that_hangs_is_told() {
     with_mounts_of_its_own(|| {
         let Some(files) = FileSystem::new() else {

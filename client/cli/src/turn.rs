@@ -4,7 +4,7 @@
 //! outcome (`outcome`).
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use agentd_protocol::line::{StatusAnswer, Stop};
@@ -296,6 +296,12 @@ impl<V: View> Running<'_, V> {
             && matches!(self.client.server(), Server::Daemon(_))
             && typed::which_daemon().is_empty();
         let mut next = self.next.filter(|_| may_start);
+        let send = match self.asked {
+            Asked::Send(send) => Some(send),
+            Asked::Job(_) => None,
+        };
+        let mut cancel = pin!(self.client.cancel_beside(send));
+        let mut cancels = false;
         let (client, asked) = (&mut self.client, self.asked);
         let sending = async {
             match (asked, lost) {
@@ -316,7 +322,9 @@ impl<V: View> Running<'_, V> {
                         return Ok(FirstLine::Left(signal));
                     }
                     self.view.cancelling();
+                    cancels = true;
                 }
+                () = &mut cancel, if cancels => cancels = false,
                 now = self.ticks.tick() => {
                     self.view.tick(now - self.begun);
                     if let Some(daemon) = next.take_if(|daemon| (daemon.is_needed)())

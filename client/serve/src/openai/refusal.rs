@@ -46,7 +46,9 @@ impl Refusal {
     /// Whoever asks again finds the turn, if it was taken.
     pub(super) fn found_again(mut self) -> Self {
         (self.failure.status, self.failure.again) = (503, Again::Later);
-        self.failure.message.push_str("; asked again, it runs once");
+        self.failure
+            .message
+            .push_str("; a retry of this request runs it once, a new request may run it again");
         self
     }
 
