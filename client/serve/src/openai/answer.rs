@@ -163,6 +163,17 @@ async fn is_gone(app: &App, leaver: &Leaver) -> bool {
     }
 }
 
+/// Waits until nobody waits any more for an answer that begins: for ever where its turn goes on then.
+async fn left_for_good<T>(app: &App, begins: &mut oneshot::Sender<T>, ends_early: Option<&Leaver>) {
+    begins.closed().await;
+    if let Some(leaver) = ends_early
+        && is_gone(app, leaver).await
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 /// This server's own fault.
 pub(super) fn lost() -> Failure {
     Failure::new(424, "internal", "this server lost the request")
@@ -255,11 +266,13 @@ pub(super) async fn streamed<T: Teller>(
                 return;
             }
         };
-        let at_once = |leaver: &Leaver| leaver.absence.is_for_good();
-        let ends_at_once = ends_early.as_ref().is_some_and(at_once);
         let settled = tokio::select! {
             settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => settled,
-            () = begins.closed(), if ends_at_once => Ok(()),
+            () = left_for_good(&app, &mut begins, ends_early.as_ref()) => {
+                drop(lines);
+                let _ended = jobs::cancel(&app, taken.job).await;
+                return;
+            }
         };
         if let Err(refusal) = settled {
             let _left = begins.send(Err(refusal));

@@ -127,7 +127,7 @@ impl Drop for Visitor {
 
 impl Absence {
     /// Wouldn't it say so if it came back?
-    pub(super) const fn is_for_good(&self) -> bool {
+    const fn is_for_good(&self) -> bool {
         self.request.is_none()
     }
 
