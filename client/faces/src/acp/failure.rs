@@ -8,7 +8,7 @@ use agentd_protocol::Code;
 use agentd_protocol::line::ErrorLine;
 use serde_json::{Map, Value, json};
 
-use super::wire::{AUTH_REQUIRED, RESOURCE_NOT_FOUND};
+use super::wire::{AUTH_REQUIRED, OUTCOME_UNKNOWN, RESOURCE_NOT_FOUND};
 use crate::face;
 use crate::json_rpc::{self, Failure, INTERNAL_ERROR, INVALID_PARAMS};
 
@@ -18,6 +18,7 @@ pub(super) fn of(error: &ErrorLine) -> Failure {
     let number = match error.code {
         Code::UnknownSession => RESOURCE_NOT_FOUND,
         Code::AgentAuth => AUTH_REQUIRED,
+        Code::OutcomeUnknown => OUTCOME_UNKNOWN,
         code => json_rpc::refused(code),
     };
     let mut data = Map::new();
@@ -91,7 +92,7 @@ pub(super) fn outcome_unknown(why: &str) -> Failure {
     );
     Failure {
         data: Some(json!({"code": Code::OutcomeUnknown, "retryable": false})),
-        ..Failure::new(INTERNAL_ERROR, message)
+        ..Failure::new(OUTCOME_UNKNOWN, message)
     }
 }
 
@@ -154,6 +155,8 @@ mod tests {
             ("unknown-session", -32002),
             ("unsupported", -32602),
             ("rate-limit", -32603),
+            // acpx sends a prompt again at an internal error, which may run twice then.
+            ("outcome-unknown", -32010),
             ("from-the-future", -32603),
         ] {
             let error = json!({"code": code, "error": "no"});

@@ -430,9 +430,9 @@ fn acp_daemon_that_keeps_dying_is_given_up() {
         scene.lose();
     }
     let told = scene.told();
-    assert!(told.contains(&format!("{id} error -32603")), "{told:?}");
+    assert!(told.contains(&format!("{id} error -32010")), "{told:?}");
     assert!(
-        told.contains(&format!("{waiting} error -32603")),
+        told.contains(&format!("{waiting} error -32010")),
         "{told:?}"
     );
     assert!(scene.asked.is_empty(), "{:?}", scene.asked);
