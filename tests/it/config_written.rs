@@ -213,3 +213,27 @@ fn config_knows_keys_of_timmy_that_arent_set() {
         "{refused:?}"
     );
 }
+
+/// What is shown as the built-in agent's defaults it takes as it is written.
+#[test]
+fn config_show_defaults_of_timmy_are_its_own() {
+    let of_timmy = |place: &Place, source: &str| {
+        let shown = place.agentctl(&["config", "show"]);
+        assert_eq!((shown.code, &*shown.stderr), (Some(0), ""), "{shown:?}");
+        let lines = shown.stdout.lines().map(str::to_owned);
+        let lines = lines.filter(|line| line.starts_with("timmy.") && line.contains(source));
+        let values = lines.filter_map(|line| Some(line.split_once("  #")?.0.to_owned()));
+        values.collect::<Vec<String>>()
+    };
+    let defaults = of_timmy(&Place::new(""), "# default");
+    assert!(
+        defaults.contains(&"timmy.network = false".to_owned()),
+        "{defaults:?}"
+    );
+    let written = Place::new(&defaults.join("\n"));
+    let mut told = of_timmy(&written, "config.toml:");
+    told.sort();
+    let mut expected = defaults;
+    expected.sort();
+    assert_eq!(told, expected);
+}

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use self::installation::Installation;
 use self::restart::Quiet;
@@ -43,7 +42,7 @@ pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Res
         ServiceCommand::Install(args) => install(args, socket).await,
         ServiceCommand::Uninstall(args) => uninstall(args),
         ServiceCommand::Start(args) => start(args).await,
-        ServiceCommand::Stop(args) => stop(args).await,
+        ServiceCommand::Stop(args) => restart::stop(args).await,
         ServiceCommand::Restart(args) => restart::restart(args).await,
         ServiceCommand::Status(args) => status(&args).await,
         ServiceCommand::Logs(args) => logs(args),
@@ -476,26 +475,6 @@ async fn start(args: ServiceChangeArgs) -> Done<Exit> {
         if !ran {
             cut_off::tell(&mut client).await;
         }
-    }
-    Ok(Exit::Done)
-}
-
-async fn stop(args: ServiceChangeArgs) -> Done<Exit> {
-    let (of, state) = installed()?;
-    let (steps, mode) = (state.stop(&of), mode(args.dry_run));
-    let is_told = mode == Mode::Do && state.pid().is_some();
-    let mut hearing = JoinSet::new();
-    if is_told && let Ok(mut client) = ask::connect(Some(&state.socket(&of))).await {
-        cut_off::hear_turns(&mut client).await;
-        hearing.spawn(cut_off::last_words(client, restart::LEAVES_WITHIN));
-    }
-    let stopping = tokio::task::spawn_blocking(move || step::perform(&steps, mode));
-    stopping
-        .await
-        .map_err(io::Error::other)
-        .map_err(Failed::Output)??;
-    if let Some(Ok(Some(cut))) = hearing.join_next().await {
-        cut_off::tell_cut(&cut);
     }
     Ok(Exit::Done)
 }

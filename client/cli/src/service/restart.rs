@@ -1,22 +1,24 @@
-//! `service restart`: one daemon leaves when its turns are done, the next takes its place.
+//! `service restart` and `service stop`: a daemon leaves, and the next takes its place, or none.
 //!
-//! Owns the order: no turn starts any more, running ones end or are interrupted, the daemon
+//! Owns the order of a restart: no turn starts any more, running ones end or are interrupted, the daemon
 //! leaves, the service manager starts the next. What is sent meanwhile waits: accepted in the
 //! store, or in the socket's queue. Must not know how the service manager is told.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use agentd_protocol::RequestKind;
 use agentd_protocol::request::DaemonStop;
+use tokio::task::JoinSet;
 
-use super::super::args::ServiceRestartArgs;
+use super::super::args::{ServiceChangeArgs, ServiceRestartArgs};
 use super::super::drain::{self, Left};
 use super::super::exit::Exit;
 use super::super::{ask, config_check, cut_off, output};
 use super::installation::Installation;
-use super::step::{self, Mode};
-use super::{Done, Manager, ServiceState, Trouble, installed, verify};
+use super::step::{self, Failed, Mode};
+use super::{Done, Manager, ServiceState, Trouble, installed, mode, verify};
 use agentd_client::client::Client;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Fact;
@@ -25,7 +27,7 @@ use agentd_client::places::Environment;
 /// What running turns get when nothing is said.
 pub(super) const DEADLINE: f64 = 60.0;
 /// From the word to leave until the connection closes: turns that are interrupted, and the store.
-pub(super) const LEAVES_WITHIN: Duration = Duration::from_secs(45);
+const LEAVES_WITHIN: Duration = Duration::from_secs(45);
 
 pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
     let (of, state) = installed()?;
@@ -41,6 +43,26 @@ pub(super) async fn restart(args: ServiceRestartArgs) -> Done<Exit> {
             Ok(Exit::Done)
         }
     }
+}
+
+pub(super) async fn stop(args: ServiceChangeArgs) -> Done<Exit> {
+    let (of, state) = installed()?;
+    let (steps, mode) = (state.stop(&of), mode(args.dry_run));
+    let is_told = mode == Mode::Do && state.pid().is_some();
+    let mut hearing = JoinSet::new();
+    if is_told && let Ok(mut client) = ask::connect(Some(&state.socket(&of))).await {
+        cut_off::hear_turns(&mut client).await;
+        hearing.spawn(cut_off::last_words(client, LEAVES_WITHIN));
+    }
+    let stopping = tokio::task::spawn_blocking(move || step::perform(&steps, mode));
+    stopping
+        .await
+        .map_err(io::Error::other)
+        .map_err(Failed::Output)??;
+    if let Some(Ok(Some(cut))) = hearing.join_next().await {
+        cut_off::tell_cut(&cut);
+    }
+    Ok(Exit::Done)
 }
 
 /// Says what [`gently`] would do.

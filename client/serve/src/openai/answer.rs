@@ -261,7 +261,9 @@ pub(super) async fn streamed<T: Teller>(
                 if let Some(leaver) = ends_early.filter(|_| is_unsure && has_left)
                     && is_gone(&app, &leaver).await
                 {
-                    leaver.cancel(&app).await;
+                    if let Some(key) = &leaver.key {
+                        let _ended = jobs::cancel_key(&app, key).await;
+                    }
                 }
                 return;
             }

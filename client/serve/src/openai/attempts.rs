@@ -16,10 +16,9 @@ use agentd_faces::openai::failure::Again;
 use agentd_protocol::JobId;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock};
 
+use super::Refusal;
 use super::asking::Asking;
 use super::visits::{Absence, Visitor, Visits};
-use super::{Refusal, jobs};
-use crate::app::App;
 
 /// From one attempt to the next: clients that wait longer have given up. OpenAI's own wait 8 s at most,
 /// and `Retry-After` is 1 s here.
@@ -356,16 +355,8 @@ impl Asker {
 #[derive(Clone, Debug)]
 pub(super) struct Leaver {
     pub(super) absence: Absence,
-    key: Option<String>,
-}
-
-impl Leaver {
-    /// Ends what was sent for it, should that be taken.
-    pub(super) async fn cancel(&self, app: &App) {
-        if let Some(key) = &self.key {
-            let _ended = jobs::cancel_key(app, key).await;
-        }
-    }
+    /// Of the turn.
+    pub(super) key: Option<String>,
 }
 
 #[cfg(test)]
