@@ -18,7 +18,8 @@ pub(super) fn of(error: &ErrorLine) -> Failure {
     let number = match error.code {
         Code::UnknownSession => RESOURCE_NOT_FOUND,
         Code::AgentAuth => AUTH_REQUIRED,
-        Code::OutcomeUnknown => OUTCOME_UNKNOWN,
+        // What an interrupted turn had done may have taken effect.
+        Code::OutcomeUnknown | Code::Interrupted => OUTCOME_UNKNOWN,
         code => json_rpc::refused(code),
     };
     let mut data = Map::new();
@@ -157,6 +158,7 @@ mod tests {
             ("rate-limit", -32603),
             // acpx sends a prompt again at an internal error, which may run twice then.
             ("outcome-unknown", -32010),
+            ("interrupted", -32010),
             ("from-the-future", -32603),
         ] {
             let error = json!({"code": code, "error": "no"});

@@ -13,8 +13,8 @@ pub(super) const VERSION: u16 = 1;
 pub(super) const AUTH_REQUIRED: i64 = -32000;
 /// What is asked for isn't there.
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
-/// Nobody knows whether the prompt runs: no internal error, at which clients send it again. One of the
-/// numbers that are free for servers (JSON-RPC 2.0, 5.1).
+/// Nobody knows whether the prompt runs, or what it has done: no internal error, at which clients send it
+/// again. One of the numbers that are free for servers (JSON-RPC 2.0, 5.1).
 pub(super) const OUTCOME_UNKNOWN: i64 = -32010;
 
 /// `initialize`. The version is read to be refused when it isn't one.

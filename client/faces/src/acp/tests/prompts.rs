@@ -370,7 +370,7 @@ fn acp_turn_is_taken_up_after_a_loss() {
     scene.line(&subscribe, failed("j1", 2, "interrupted"));
     let told = scene.told();
     assert_eq!(told[0], "agent_message_chunk two");
-    assert_eq!(told.last(), Some(&format!("{id} error -32603")));
+    assert_eq!(told.last(), Some(&format!("{id} error -32010")));
 }
 
 /// A turn that is cancelled takes a moment to end.
