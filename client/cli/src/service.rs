@@ -26,7 +26,7 @@ use super::args::{JsonArgs, ServiceArgs, ServiceChangeArgs, ServiceCommand, Serv
 use super::config_check::Unusable;
 use super::drain::{self, Left};
 use super::exit::{self, Exit};
-use super::{ask, cut_off, output};
+use super::{ask, cut_off, output, typed};
 use agentd_client::client::{Client, ClientError};
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::health;
@@ -34,8 +34,6 @@ use agentd_client::places::Environment;
 
 /// What to do without a service manager.
 const NO_MANAGER: &str = "there is no service manager for you here";
-const BY_HAND: &str = "`agentctl start` starts it in the background, \
-    and `@reboot agentctl start` in `crontab -e` does so with the machine";
 
 pub(super) async fn service(args: ServiceArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let done = match args.command {
@@ -90,52 +88,67 @@ impl From<installation::NotInstallable> for Trouble {
 impl Trouble {
     fn tell(&self) -> Exit {
         let (text, hint, exit) = self.words();
-        output::error(&text, Some(hint));
+        output::error(&text, Some(&hint));
         exit
     }
 
     /// What is wrong, what to do, and the exit code.
-    fn words(&self) -> (String, &str, Exit) {
+    fn words(&self) -> (String, String, Exit) {
         match self {
             Self::NoManager(failed) => (
                 format!("{NO_MANAGER}: {failed}"),
-                BY_HAND,
+                by_hand(),
                 Exit::Configuration,
             ),
             Self::NotInstalled => (
                 "the service is not installed".to_owned(),
-                "`agentctl service install`",
+                "`agentctl service install`".to_owned(),
                 Exit::Configuration,
             ),
-            Self::NotInstallable(error) => (error.to_string(), error.hint, Exit::Configuration),
+            Self::NotInstallable(error) => (
+                error.to_string(),
+                error.hint.to_owned(),
+                Exit::Configuration,
+            ),
             Self::Outsider(pid) => (
                 format!("an agentd (pid {pid}) runs that is not the service's"),
-                "stop it with `agentctl stop`, then ask again",
+                "stop it with `agentctl stop`, then ask again".to_owned(),
                 Exit::Refused,
             ),
             Self::Configuration(unusable) => {
-                (unusable.error(), &unusable.hint, Exit::Configuration)
+                (unusable.error(), unusable.hint.clone(), Exit::Configuration)
             }
             Self::Step(failed @ Failed::Late { .. }) => (
                 failed.to_string(),
-                "it hangs: ask again, or log out and in",
+                "it hangs: ask again, or log out and in".to_owned(),
                 Exit::Unreachable,
             ),
             Self::Step(failed @ Failed::Foreign(_)) => {
-                (failed.to_string(), "move it away", Exit::Refused)
+                (failed.to_string(), "move it away".to_owned(), Exit::Refused)
             }
             Self::Step(failed) => (
                 failed.to_string(),
-                "`agentctl service status` and `agentctl service logs` say more",
+                "`agentctl service status` and `agentctl service logs` say more".to_owned(),
                 Exit::Failed,
             ),
             Self::Silent(error) => (
                 format!("the service does not answer: {error}"),
-                "`agentctl service logs` says more",
+                "`agentctl service logs` says more".to_owned(),
                 Exit::Unreachable,
             ),
         }
     }
+}
+
+/// How it is started where nobody does that. Cron knows no directory of the user's.
+fn by_hand() -> String {
+    let program = std::env::current_exe().map(|path| path.to_string_lossy().into_owned());
+    let program = program.unwrap_or_else(|_| "agentctl".to_owned());
+    format!(
+        "`agentctl start` starts it in the background, and `@reboot {} start` in `crontab -e` does so \
+         with the machine",
+        typed::quoted(&program)
+    )
 }
 
 type Done<T> = Result<T, Trouble>;
@@ -316,7 +329,7 @@ fn show_without_manager(socket: Option<&Path>, why: &Failed) -> Done<Exit> {
         Manager::Launchd => launchd::install(&of),
     };
     step::perform(&steps, Mode::Show)?;
-    output::note(&format!("{NO_MANAGER}: {why}; {BY_HAND}"));
+    output::note(&format!("{NO_MANAGER}: {why}; {}", by_hand()));
     Ok(Exit::Done)
 }
 

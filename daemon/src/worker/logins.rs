@@ -42,10 +42,21 @@ pub fn tell_logins(
     }
 }
 
-/// Does the configuration say which models the built-in agent asks, or whom?
+/// Does the configuration say which models the built-in agent asks, or where the key is of a provider that
+/// it knows? Of one with an address of its own it knows no model.
 fn has_models(config: &Config) -> bool {
+    let is_own = |provider: &str| {
+        let address = format!("providers.{provider}.base_url");
+        config.of_timmy.contains_key(&address)
+    };
     let mut keys = config.of_timmy.keys();
-    keys.any(|key| key.starts_with("models.") || key.starts_with("providers."))
+    keys.any(|key| match key.strip_prefix("providers.") {
+        Some(key) => {
+            let provider = key.strip_suffix(".key_env");
+            provider.is_some_and(|provider| !is_own(provider))
+        }
+        None => key.starts_with("models."),
+    })
 }
 
 fn providers(config: &Config) -> Vec<String> {
@@ -97,6 +108,10 @@ mod tests {
         let own = "[providers.own]\nbase_url = \"http://127.0.0.1:1\"\n";
         let (claude, timmy) = told(own);
         assert_eq!(claude, (Some(false), nothing()));
-        assert_eq!(timmy, (Some(true), "echo own".to_owned()));
+        assert_eq!(timmy, (None, "echo own".to_owned()));
+        let chosen = format!("{own}[models]\ndefault = \"own/m\"\n");
+        assert_eq!(told(&chosen).1.0, Some(true));
+        let key = "[providers.openai]\nkey_env = \"MY_KEY\"\n";
+        assert_eq!(told(key).1.0, Some(true));
     }
 }

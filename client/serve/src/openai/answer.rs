@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_faces::openai::failure::{Again, Failure};
-use agentd_protocol::Line;
 use agentd_protocol::line::MessageEnd;
+use agentd_protocol::{JobId, Line};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::attempts::{Asker, Leaver};
+use super::attempts::{Asker, Attempts, Leaver};
 use super::plan::Source;
 use super::refusal::JOB;
 use super::turn::{self, Lines, Taken};
@@ -260,10 +260,9 @@ pub(super) async fn streamed<T: Teller>(
                 let has_left = begins.send(Err(refusal)).is_err();
                 if let Some(leaver) = ends_early.filter(|_| is_unsure && has_left)
                     && is_gone(&app, &leaver).await
+                    && let Some(key) = &leaver.key
                 {
-                    if let Some(key) = &leaver.key {
-                        let _ended = jobs::cancel_key(&app, key).await;
-                    }
+                    let _ended = jobs::cancel_key(&app, key).await;
                 }
                 return;
             }
@@ -294,9 +293,18 @@ pub(super) async fn streamed<T: Teller>(
         asker.answered();
     }
     let taken = taken.map_err(|_| lost())??;
-    let (unread, job) = ((telling, attempts), taken.job);
-    let body = Body::from_stream(stream::unfold(
-        unread,
+    let body = unread(telling, (attempts, taken.job));
+    let kind = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers(&taken, ignored), kind, body).into_response())
+}
+
+/// What is told, as its reader takes it. Taken to its end, its client was told the turn.
+fn unread(telling: mpsc::Receiver<Bytes>, (attempts, job): (Attempts, JobId)) -> Body {
+    Body::from_stream(stream::unfold(
+        (telling, attempts),
         move |(mut telling, attempts)| async move {
             let mut pieces = Vec::new();
             if telling.recv_many(&mut pieces, WAITING).await == 0 {
@@ -312,12 +320,7 @@ pub(super) async fn streamed<T: Teller>(
                 (telling, attempts),
             ))
         },
-    ));
-    let kind = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    Ok((headers(&taken, ignored), kind, body).into_response())
+    ))
 }
 
 impl Reader {

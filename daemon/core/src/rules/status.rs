@@ -186,10 +186,13 @@ impl State {
                 .iter()
                 .filter_map(|session| self.sessions.get(session))
         };
+        let running = slot.turns.first().and_then(|turn| self.jobs.get(turn));
+        let session = running.and_then(|job| self.sessions.get(&job.session));
+        let session = session.or_else(|| sessions().next());
         WorkerRow {
             worker: worker.0,
             agent: slot.agent.clone(),
-            session: sessions().next().and_then(|session| session.name.clone()),
+            session: session.and_then(|session| session.name.clone()),
             state: slot.state(
                 settling,
                 health.is_some_and(|broken| broken.cause != Cause::Crash),

@@ -301,6 +301,7 @@ impl Chooser<'_> {
             has_key: candidates.len(),
             candidates,
             servers: Vec::new(),
+            configured: self.config.providers.keys().cloned().collect(),
         };
         // Only then, as one that listens is waited for.
         if looked.candidates.is_empty() {

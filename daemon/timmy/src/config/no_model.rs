@@ -33,6 +33,8 @@ pub(crate) struct Looked {
     pub(crate) candidates: Vec<Candidate>,
     /// The servers that were asked.
     pub(crate) servers: Vec<Server>,
+    /// Providers of the configuration.
+    pub(crate) configured: Vec<String>,
 }
 
 /// How people run the commands that are named.
@@ -165,6 +167,10 @@ impl Looked {
             steps.push((command, "choose this one"));
         }
         if self.candidates.is_empty() {
+            for provider in &self.configured {
+                let command = format!("{name} models default {provider}/MODEL");
+                steps.push((command, "with a model of the provider that is configured"));
+            }
             steps.push((
                 format!("{name} provider add gemini"),
                 "store a key, which is typed unseen; the name of any provider will do",
