@@ -217,3 +217,14 @@ fn script_that_is_no_jsonl_is_told() {
         assert!(said.contains("`kind = \"exec\"`"), "{said}");
     }
 }
+
+/// Nobody could answer, or would be there then.
+#[test]
+fn send_that_needs_a_daemon_runs_no_other() {
+    let place = Place::new(&Daemon::config(""));
+    for more in [["--on-question", "wait"], ["--start-at", "1h"]] {
+        let sent = place.agentctl(&[&["send", "-a", "chaos", "chaos:say hi"], &more[..]].concat());
+        assert_eq!((sent.code, &*sent.stdout), (Some(69), ""), "{sent:?}");
+        assert!(sent.stderr.contains("`agentctl start`"), "{sent:?}");
+    }
+}

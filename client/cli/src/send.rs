@@ -60,10 +60,13 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
             "the turn starts at {start}, and its answer is waited for; `dispatch` doesn't wait"
         ));
     }
+    // What is answered elsewhere, begins later or goes on when we leave is the daemon's.
+    let of_daemon = send.on_question == Some(OnQuestion::Wait)
+        || send.start_at.is_some()
+        || args.wait.is_some();
     let turn = OwnTurn {
         socket,
-        // What goes on when we leave is the daemon's.
-        fallback: fallback(args.turn.no_fallback || args.wait.is_some()),
+        fallback: fallback(args.turn.no_fallback || of_daemon),
         go_on: args.go_on,
         notes: Notes::of(args.shown.quiet),
         wait: args.wait.map(Duration::from_secs_f64),
