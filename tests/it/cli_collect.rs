@@ -147,7 +147,7 @@ fn sessions_that_nobody_answered_are_left_out() {
     };
     let (names, note) = listed(&["sessions"]);
     assert!(names.ends_with(" kept") && !names.contains("s1"), "{names}");
-    let says = "note: 1 session without a name and an answer: `--all` lists them, too\n";
+    let says = "note: 1 more session without a name: `--all` lists them, too\n";
     assert_eq!(note, says);
     assert_eq!(
         listed(&["sessions", "--all"]),

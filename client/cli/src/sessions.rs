@@ -198,16 +198,11 @@ fn show_list(mut found: Vec<SessionRow>, args: &ListSessionsArgs) -> io::Result<
             found.len()
         ));
     }
-    if unnamed > 0 {
-        let sessions = output::counted(u64::try_from(unnamed).unwrap_or(u64::MAX), "older session");
+    let left_out = unnamed + unanswered;
+    if left_out > 0 {
+        let sessions = output::counted(u64::try_from(left_out).unwrap_or(u64::MAX), "more session");
         output::note(&format!(
             "{sessions} without a name: `--all` lists them, too"
-        ));
-    }
-    if unanswered > 0 {
-        let sessions = output::counted(u64::try_from(unanswered).unwrap_or(u64::MAX), "session");
-        output::note(&format!(
-            "{sessions} without a name and an answer: `--all` lists them, too"
         ));
     }
     Ok(Exit::Done)
