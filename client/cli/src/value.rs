@@ -12,7 +12,7 @@ use agentd_base::duration;
 use agentd_protocol::JobId;
 use agentd_protocol::request::unix_ms;
 use agentd_protocol::spoken;
-use jiff::Zoned;
+use jiff::{Zoned, civil};
 
 const DAY: u64 = 86_400;
 
@@ -154,16 +154,44 @@ pub(super) fn word(text: &str) -> Result<String, String> {
     }
 }
 
-/// A time as it is, or a span from now as a time.
+/// A time as it is, one of this machine's clock, or a span from now as a time.
 pub(super) fn start_at(text: &str) -> Result<String, String> {
     if unix_ms(text).is_some() {
         return Ok(text.to_owned());
     }
+    if let Some(start) = local_start(text, &Zoned::now()) {
+        return Ok(rfc3339(start.timestamp().as_second()));
+    }
     let ahead = span(text).map_err(|_| {
-        "expected a time like 2026-11-21T19:00:00Z, or a span from now like 2h".to_owned()
+        "expected a span from now like 2h, a time here like 9:00, `tomorrow 9:00` or `2026-11-21 \
+         19:00`, or one anywhere like 2026-11-21T19:00:00Z"
+            .to_owned()
     })?;
     let at = now_ms() / 1_000 + i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX / 2_000);
     Ok(rfc3339(at))
+}
+
+/// When it is that late here: next, on a day of these two, or on that date.
+fn local_start(text: &str, now: &Zoned) -> Option<Zoned> {
+    let zone = now.time_zone();
+    let time = |text: &str| {
+        let padded = format!("{}{text}", if text.find(':') == Some(1) { "0" } else { "" });
+        padded.parse::<civil::Time>().ok()
+    };
+    let on = |day: civil::Date, time: civil::Time| day.to_datetime(time).to_zoned(zone.clone());
+    let tomorrow = now.date().tomorrow();
+    let start = match text.split_once(' ') {
+        Some(("today", at)) => on(now.date(), time(at)?),
+        Some(("tomorrow", at)) => on(tomorrow.ok()?, time(at)?),
+        Some(_) | None => match (text.parse::<civil::DateTime>(), time(text)) {
+            (Ok(at), _) => at.to_zoned(zone.clone()),
+            (_, Some(at)) if on(now.date(), at).is_ok_and(|start| start > *now) => {
+                on(now.date(), at)
+            }
+            (_, at) => on(tomorrow.ok()?, at?),
+        },
+    };
+    start.ok()
 }
 
 /// A text as it is typed, or all of the file whose path stands behind an `@`.
@@ -336,7 +364,41 @@ mod tests {
         let soon = start_at("2h").unwrap();
         let ahead = unix_ms(&soon).unwrap() - now_ms();
         assert!((7_100_000..=7_200_000).contains(&ahead), "{soon}");
-        assert!(start_at("tomorrow").is_err());
+        assert!(
+            start_at("tomorrow")
+                .unwrap_err()
+                .contains("`tomorrow 9:00`")
+        );
+    }
+
+    #[test]
+    fn start_by_the_clock_here_is_found() {
+        // The clock goes forward in the night that follows: there is no 2:30.
+        let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let noon = civil::date(2026, 3, 28).at(12, 30, 0, 0);
+        let now = noon.to_zoned(zone).unwrap();
+        let start = |text: &str| Some(rfc3339(local_start(text, &now)?.timestamp().as_second()));
+        for (text, at) in [
+            ("13:00", "2026-03-28T12:00:00Z"),
+            ("9:00", "2026-03-29T07:00:00Z"),
+            ("today 23:05:30", "2026-03-28T22:05:30Z"),
+            ("tomorrow 9:00", "2026-03-29T07:00:00Z"),
+            ("tomorrow 2:30", "2026-03-29T01:30:00Z"),
+            ("2026-12-01 09:00", "2026-12-01T08:00:00Z"),
+            ("2026-12-01T09:00", "2026-12-01T08:00:00Z"),
+        ] {
+            assert_eq!(start(text).as_deref(), Some(at), "{text}");
+        }
+        for odd in [
+            "",
+            "9",
+            "25:00",
+            "tomorrow",
+            "monday 9:00",
+            "2026-13-01 09:00",
+        ] {
+            assert_eq!(start(odd), None, "{odd}");
+        }
     }
 
     #[test]

@@ -183,7 +183,7 @@ pub struct HowArgs {
     /// Tell the callback the text, too: up to 64 KiB of it
     #[arg(long, requires = "callback")]
     pub callback_result: bool,
-    /// Not before: a time like 2026-11-21T19:00:00Z, or a span from now like 2h
+    /// Not before: 2h from now, 9:00, "tomorrow 9:00", "2026-11-21 19:00", or 2026-11-21T19:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
     pub start_at: Option<String>,
     /// Longest wait before it starts: 90s, 10m, or seconds
