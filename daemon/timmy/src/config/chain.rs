@@ -297,11 +297,13 @@ impl Chooser<'_> {
     /// The only model there is, and the note that says so.
     async fn only_one(&self) -> Result<(Target, String), Box<Looked>> {
         let candidates = with_keys(self.config, self.lookup);
+        let is_own = |name: &&String| !ALL.iter().any(|row| row.id == name.as_str());
+        let own = self.config.providers.keys().filter(is_own);
         let mut looked = Looked {
             has_key: candidates.len(),
             candidates,
             servers: Vec::new(),
-            configured: self.config.providers.keys().cloned().collect(),
+            own: own.cloned().collect(),
         };
         // Only then, as one that listens is waited for.
         if looked.candidates.is_empty() {

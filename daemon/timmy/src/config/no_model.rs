@@ -33,8 +33,8 @@ pub(crate) struct Looked {
     pub(crate) candidates: Vec<Candidate>,
     /// The servers that were asked.
     pub(crate) servers: Vec<Server>,
-    /// Providers of the configuration.
-    pub(crate) configured: Vec<String>,
+    /// Providers that only the configuration knows.
+    pub(crate) own: Vec<String>,
 }
 
 /// How people run the commands that are named.
@@ -167,7 +167,7 @@ impl Looked {
             steps.push((command, "choose this one"));
         }
         if self.candidates.is_empty() {
-            for provider in &self.configured {
+            for provider in &self.own {
                 let command = format!("{name} models default {provider}/MODEL");
                 steps.push((command, "with a model of the provider that is configured"));
             }

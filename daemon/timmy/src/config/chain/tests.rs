@@ -273,6 +273,15 @@ fn chain_of_an_empty_machine_says_what_helps() {
         machine["next"][0]["command"],
         "agentctl provider add gemini"
     );
+    let own = format!("[providers.mine]\nbase_url = 'http://127.0.0.1:9'\n{NOWHERE}");
+    let Err(Unchosen::Nothing(with_own)) = chosen(&own, &[], ModelRequest::default()) else {
+        panic!("there is nothing");
+    };
+    let machine = with_own.machine(&places, CalledAs::Agentctl);
+    assert_eq!(
+        machine["next"][0]["command"],
+        "agentctl models default mine/MODEL"
+    );
     let said = looked.rejected(&places, CalledAs::Agentctl);
     let echo = "agentctl send --provider echo hello ";
     assert!(said.hint.unwrap().contains(echo));
