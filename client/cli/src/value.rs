@@ -327,7 +327,7 @@ mod tests {
     fn since_a_day_is_since_its_midnight_here() {
         // The clock went back by an hour in the night before.
         let zone = jiff::tz::TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
-        let noon = jiff::civil::date(2026, 10, 25).at(12, 30, 0, 0);
+        let noon = civil::date(2026, 10, 25).at(12, 30, 0, 0);
         let now = noon.to_zoned(zone).unwrap();
         let minutes = |day| begin_of(&now, day).unwrap().as_secs() / 60;
         assert_eq!(minutes(Day::Today), 13 * 60 + 30);
