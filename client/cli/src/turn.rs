@@ -11,7 +11,7 @@ use agentd_protocol::line::{StatusAnswer, Stop};
 use agentd_protocol::request::{Abort, Retry, Send, Subscribe};
 use agentd_protocol::rows::JobRow;
 use agentd_protocol::{JobId, Line};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 
 use super::connecting::tell_fallback;
 use super::stop_signal::{StopSignal, StopSignals};
@@ -319,6 +319,9 @@ impl<V: View> Running<'_, V> {
                 () = over(self.until) => return Ok(FirstLine::Waited),
                 signal = self.stops.next() => {
                     if leaves(signal, goes_on, asked, &mut self.abort) {
+                        // However soon: the first one has to be heard.
+                        let heard = timeout(Duration::from_secs(1), &mut cancel);
+                        let _late = if cancels { heard.await } else { Ok(()) };
                         return Ok(FirstLine::Left(signal));
                     }
                     self.view.cancelling();
@@ -474,7 +477,9 @@ impl<V: View> Running<'_, V> {
                     format!("left; {job} was asked to end, and may still be ending")
                 }
                 (Some(job), Interrupted::No) => left(job),
-                (None, _) => "left before it was accepted, or as it was".to_owned(),
+                (None, _) => {
+                    "left before it was known whether it was accepted: it may run".to_owned()
+                }
             },
             (Asked::Send(_), TurnOutcome::Final(received, Interrupted::Yes)) => {
                 match &received.line {
@@ -588,8 +593,8 @@ fn is_running(received: &Received) -> bool {
 }
 
 fn job_of(received: &Received) -> Option<JobId> {
-    match &received.line {
-        Some(Line::Accepted(accepted)) => Some(accepted.job),
-        _ => None,
-    }
+    let Some(Line::Accepted(accepted)) = &received.line else {
+        return None;
+    };
+    Some(accepted.job)
 }

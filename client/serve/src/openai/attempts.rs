@@ -24,7 +24,7 @@ use super::visits::{Absence, Visitor, Visits};
 /// and `Retry-After` is 1 s here.
 const ASKED_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 /// Most that are remembered, the oldest forgotten first.
-const MOST: usize = 256;
+const MOST: usize = 4096;
 
 /// What is known of them.
 #[derive(Clone, Default, Debug)]
@@ -86,6 +86,7 @@ pub(super) struct Attempt {
     meant: Meant,
     /// Of its turn.
     key: Option<String>,
+    began: Instant,
     /// Is its turn found by whoever asks again?
     again: Again,
     /// Does a refusal let its retry run? That of a retry whose first try isn't known doesn't.
@@ -119,7 +120,10 @@ impl Attempts {
         room: OwnedSemaphorePermit,
     ) -> (Attempt, Asker) {
         let request = asking.retries.then(|| asking.request.clone());
-        let visitor = self.visits.begin(request.as_deref());
+        let began = Instant::now();
+        let visitor = self
+            .visits
+            .begin(request.as_deref(), asking.before.is_some());
         let lock = || self.lock(&asking.request);
         let turn = match (asking.before, asking.retries) {
             (Some(_), _) => Some(HeldRequest::Retry {
@@ -145,6 +149,7 @@ impl Attempts {
             request,
             meant,
             key: asking.key.clone(),
+            began,
             again: asking.again(),
             is_new: asking.before.is_none() || meant == Meant::New,
             _room: room,
@@ -194,7 +199,7 @@ impl Attempts {
             return (Meant::New, None);
         }
         match self.take_unsure(request, now) {
-            // The latest of them: it is forgotten when another one is taken.
+            // The latest of them: forgotten when a later one is taken.
             Some(key) => (Meant::Unsure, Some(key)),
             None => (self.recall_taken(request, now), None),
         }
@@ -235,7 +240,6 @@ impl Attempts {
             Ok(job) => {
                 // Whoever asks again now means this one.
                 self.forget(request, now);
-                self.known().unsure.retain(|one| one.request != request);
                 let request = request.to_owned();
                 let told = None;
                 push(&mut self.known().taken, TakenRequest { request, job, told });
@@ -273,8 +277,14 @@ impl Attempt {
 
     /// Its turn was taken: its retries find that.
     pub(super) fn taken(self, job: JobId) {
-        if let Some(request) = &self.request {
-            self.attempts.remember(request, Ok(job), Instant::now());
+        let Some(request) = &self.request else {
+            return;
+        };
+        self.attempts.remember(request, Ok(job), Instant::now());
+        if self.is_new {
+            // What was unknown before this one was asked is not what its retries mean.
+            let is_before = |one: &UnsureRequest| one.request == *request && one.at < self.began;
+            self.attempts.known().unsure.retain(|one| !is_before(one));
         }
     }
 
@@ -449,6 +459,15 @@ mod tests {
         assert!(its != old);
         next.taken(JobId(2));
         assert_eq!(begin("1").await.0.meant(), Meant::Job(JobId(2)));
+        // Of two that began before either was unknown each keeps its own.
+        let (one, its_key) = begin("0").await;
+        let (other, others_key) = begin("0").await;
+        drop((one.refused(unknown()), other.refused(unknown())));
+        let (again, its) = begin("1").await;
+        assert_eq!((again.meant(), its == others_key), (Meant::Unsure, true));
+        again.taken(JobId(3));
+        let (again, its) = begin("1").await;
+        assert_eq!((again.meant(), its == its_key), (Meant::Unsure, true));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// From one attempt to the next. OpenAI's clients wait 8 s at most.
 const COMES_BACK_WITHIN: Duration = Duration::from_secs(10);
-/// Most that are remembered, the oldest forgotten first.
-const MOST: usize = 256;
+/// Most that are remembered, the oldest forgotten first, and none that is here.
+const MOST: usize = 4096;
 
 /// All of them.
 #[derive(Clone, Default, Debug)]
@@ -37,6 +37,8 @@ struct Known {
 struct Visit {
     request: String,
     number: u64,
+    /// Does it say that it asks again? Else it is another request.
+    is_retry: bool,
     state: VisitState,
 }
 
@@ -65,17 +67,20 @@ pub(super) struct Absence {
 
 impl Visits {
     /// Begins one, at this request where its retries would say that they are.
-    pub(super) fn begin(&self, request: Option<&str>) -> Visitor {
+    pub(super) fn begin(&self, request: Option<&str>, is_retry: bool) -> Visitor {
         let mut known = self.known();
         known.number += 1;
         let number = known.number;
         if let Some(request) = request {
-            if known.visits.len() == MOST {
-                known.visits.pop_front();
+            if known.visits.len() >= MOST {
+                let mut visits = known.visits.iter();
+                let gone = visits.position(|visit| visit.state != VisitState::Here);
+                known.visits.remove(gone.unwrap_or_default());
             }
             known.visits.push_back(Visit {
                 request: request.to_owned(),
                 number,
+                is_retry,
                 state: VisitState::Here,
             });
         }
@@ -158,24 +163,27 @@ impl Absence {
         }
     }
 
-    /// What came after it, which began to be over then.
-    fn since(&self, begun: Instant) -> Since {
+    /// What came after it, which was noticed then.
+    fn since(&self, noticed: Instant) -> Since {
         let known = self.visits.known();
-        let mut left = begun;
+        let mut left = None;
         let mut is_here = false;
         for visit in &known.visits {
-            if Some(&visit.request) != self.request.as_ref() || visit.number <= self.number {
+            let is_own = visit.number == self.number;
+            let is_later = visit.number > self.number && visit.is_retry;
+            if Some(&visit.request) != self.request.as_ref() || !is_own && !is_later {
                 continue;
             }
             match visit.state {
-                VisitState::Answered => return Since::Answered,
-                VisitState::Here => is_here = true,
-                VisitState::Left(at) => left = left.max(at),
+                VisitState::Answered if is_later => return Since::Answered,
+                VisitState::Here if is_later => is_here = true,
+                VisitState::Answered | VisitState::Here => {}
+                VisitState::Left(at) => left = left.max(Some(at)),
             }
         }
         match is_here {
             true => Since::Here,
-            false => Since::Nobody(left),
+            false => Since::Nobody(left.unwrap_or(noticed)),
         }
     }
 }
@@ -198,30 +206,43 @@ mod tests {
     async fn visit_that_ends_may_be_followed_by_another() {
         let visits = Visits::default();
         let of = Some("r");
-        let first = visits.begin(of);
+        let first = visits.begin(of, false);
         let absence = first.absence(of);
         drop(first);
-        let other = visits.begin(Some("other"));
+        // It counts from then, and neither others nor another request of the same words do.
+        let left = Instant::now();
+        tokio::time::sleep(COMES_BACK_WITHIN / 2).await;
+        let other = visits.begin(Some("other"), true);
+        let anew = visits.begin(of, false);
         assert!(!absence.is_over() && !absence.ends().await);
+        assert_eq!(left.elapsed(), COMES_BACK_WITHIN);
+        drop(anew);
+        // However many come, one that waits is not forgotten.
+        let waits = visits.begin(of, true);
+        for _ in 0..=MOST {
+            drop(visits.begin(Some("other"), true));
+        }
+        assert!(absence.is_over());
+        drop(waits);
         // One that leaves without an answer puts it off.
-        let second = visits.begin(of);
+        let second = visits.begin(of, true);
         assert!(absence.is_over());
         let come_and_go = async {
             tokio::time::sleep(COMES_BACK_WITHIN * 2).await;
             drop(second);
             tokio::time::sleep(COMES_BACK_WITHIN / 2).await;
-            drop(visits.begin(of));
+            drop(visits.begin(of, true));
             Instant::now()
         };
         let (is_over, left) = tokio::join!(absence.ends(), come_and_go);
         assert!(!is_over);
         assert_eq!(left.elapsed(), COMES_BACK_WITHIN);
         // One that is answered ends it, though it leaves afterwards.
-        let fourth = visits.begin(of);
+        let fourth = visits.begin(of, true);
         fourth.answered();
         drop(fourth);
         assert!(absence.is_over() && absence.ends().await);
         drop(other);
-        assert!(!visits.begin(None).absence(None).ends().await);
+        assert!(!visits.begin(None, true).absence(None).ends().await);
     }
 }
