@@ -185,10 +185,10 @@ fn local_start(text: &str, now: &Zoned) -> Option<Zoned> {
         Some(("tomorrow", at)) => on(tomorrow.ok()?, time(at)?),
         Some(_) | None => match (text.parse::<civil::DateTime>(), time(text)) {
             (Ok(at), _) => at.to_zoned(zone.clone()),
-            (_, Some(at)) if on(now.date(), at).is_ok_and(|start| start > *now) => {
-                on(now.date(), at)
-            }
-            (_, at) => on(tomorrow.ok()?, at?),
+            (_, at) => match on(now.date(), at?) {
+                Ok(start) if start > *now => Ok(start),
+                Ok(_) | Err(_) => on(tomorrow.ok()?, at?),
+            },
         },
     };
     start.ok()

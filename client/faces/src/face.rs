@@ -10,9 +10,10 @@ use std::time::Instant;
 use agentd_client::ClientError;
 use agentd_client::wire::Received;
 use agentd_protocol::line::{Accepted, Context, ErrorLine, Line, TurnFacts};
+use agentd_protocol::request::Abort;
 use agentd_protocol::{Code, Id, JobId};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::json_rpc::{self, Failure, INVALID_REQUEST};
 
@@ -155,6 +156,16 @@ impl Outbox {
             fields,
         });
         ticket
+    }
+
+    /// Has a turn end: by its job, or by the key of its send, whose connection may be gone before it is
+    /// accepted.
+    pub(crate) fn abort(&mut self, job: Option<JobId>, key: Option<&str>) {
+        if let Some(job) = job {
+            self.ask("abort", &json!({"job": job}));
+        } else if let Some(key) = key {
+            self.ask("abort", &Abort::of_key(key));
+        }
     }
 
     /// What was said to the client since this was last called, for tests and other drivers.

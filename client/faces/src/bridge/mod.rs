@@ -17,11 +17,11 @@ use agentd_client::ClientError;
 use agentd_client::again::MOST_LOSSES;
 use agentd_client::client::is_draining;
 use agentd_client::wire::Received;
+use agentd_protocol::Code;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{Line, TurnFacts};
-use agentd_protocol::request::{Abort, check_session};
+use agentd_protocol::request::check_session;
 use agentd_protocol::rows::SessionPhase;
-use agentd_protocol::{Code, JobId};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
@@ -197,12 +197,7 @@ impl Bridge {
         if let Some(run) = self.runs.get_mut(&number) {
             run.limit = None;
             run.ends.get_or_insert(why);
-            if let Some(job) = run.job {
-                abort(job, out);
-            } else if let Some(key) = &run.wanted.send.idempotency_key {
-                // Its connection may be gone before it is accepted.
-                out.ask("abort", &Abort::of_key(key));
-            }
+            out.abort(run.job, run.wanted.send.idempotency_key.as_deref());
         }
     }
 
@@ -269,7 +264,7 @@ impl Bridge {
             run.session_id
                 .get_or_insert_with(|| accepted.session.clone());
             if run.ends.is_some() {
-                abort(accepted.job, out);
+                out.abort(run.job, None);
             }
         }
         if line.line.is_none() && line.ends_turn() {
@@ -365,10 +360,6 @@ fn name(session_id: &str) -> String {
             format!("bridge-{hex}")
         }
     }
-}
-
-fn abort(job: JobId, out: &mut Outbox) {
-    out.ask("abort", &json!({"job": job}));
 }
 
 fn unserved(message: &str) -> Failure {

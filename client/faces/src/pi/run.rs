@@ -8,7 +8,7 @@ use agentd_client::wire::Received;
 use agentd_protocol::attachment::Attachment;
 use agentd_protocol::limits::MAX_LINE_IN;
 use agentd_protocol::line::{Line, Stop, TurnFacts};
-use agentd_protocol::request::{Abort, AfterFailure, OnQuestion, Send, unix_ms};
+use agentd_protocol::request::{AfterFailure, OnQuestion, Send, unix_ms};
 use serde_json::{Map, Value, json};
 
 use super::commands::{Command, Reply};
@@ -180,12 +180,7 @@ impl Pi {
         self.queue.left.clear();
         if let Some(turn) = &mut self.turn {
             turn.aborted = true;
-            if let Some(job) = turn.job {
-                out.ask("abort", &json!({"job": job}));
-            } else if let Some(key) = &turn.send.idempotency_key {
-                // Its connection may be gone before it is accepted.
-                out.ask("abort", &Abort::of_key(key));
-            }
+            out.abort(turn.job, turn.send.idempotency_key.as_deref());
         }
     }
 

@@ -141,7 +141,6 @@ impl Attempts {
         asking.key = asking.key.take().or(unsure).or_else(|| key::random().ok());
         let asker = Asker {
             visitor,
-            request: request.clone(),
             key: asking.key.clone(),
         };
         let attempt = Attempt {
@@ -342,7 +341,6 @@ impl Attempt {
 #[derive(Debug)]
 pub(super) struct Asker {
     visitor: Visitor,
-    request: Option<String>,
     key: Option<String>,
 }
 
@@ -355,7 +353,7 @@ impl Asker {
     /// Whoever ends its turn by leaving.
     pub(super) fn leaver(&self) -> Leaver {
         Leaver {
-            absence: self.visitor.absence(self.request.as_deref()),
+            absence: self.visitor.absence(),
             key: self.key.clone(),
         }
     }

@@ -53,6 +53,7 @@ enum VisitState {
 #[derive(Debug)]
 pub(super) struct Visitor {
     visits: Visits,
+    request: Option<String>,
     number: u64,
 }
 
@@ -86,8 +87,11 @@ impl Visits {
         }
         drop(known);
         self.0.changed.notify_waiters();
-        let visits = self.clone();
-        Visitor { visits, number }
+        Visitor {
+            visits: self.clone(),
+            request: request.map(str::to_owned),
+            number,
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -97,9 +101,11 @@ impl Visits {
 
     fn put(&self, number: u64, state: VisitState) {
         let mut known = self.known();
-        let mut visits = known.visits.iter_mut();
-        let here = |visit: &&mut Visit| visit.number == number && visit.state == VisitState::Here;
-        if let Some(visit) = visits.find(here) {
+        let at = known
+            .visits
+            .binary_search_by_key(&number, |visit| visit.number);
+        let visit = at.ok().and_then(|at| known.visits.get_mut(at));
+        if let Some(visit) = visit.filter(|visit| visit.state == VisitState::Here) {
             visit.state = state;
         }
         drop(known);
@@ -114,10 +120,10 @@ impl Visitor {
     }
 
     /// What becomes of it should it leave.
-    pub(super) fn absence(&self, request: Option<&str>) -> Absence {
+    pub(super) fn absence(&self) -> Absence {
         Absence {
             visits: self.visits.clone(),
-            request: request.map(str::to_owned),
+            request: self.request.clone(),
             number: self.number,
         }
     }
@@ -207,7 +213,7 @@ mod tests {
         let visits = Visits::default();
         let of = Some("r");
         let first = visits.begin(of, false);
-        let absence = first.absence(of);
+        let absence = first.absence();
         drop(first);
         // It counts from then, and neither others nor another request of the same words do.
         let left = Instant::now();
@@ -243,6 +249,6 @@ mod tests {
         drop(fourth);
         assert!(absence.is_over() && absence.ends().await);
         drop(other);
-        assert!(!visits.begin(None, true).absence(None).ends().await);
+        assert!(!visits.begin(None, true).absence().ends().await);
     }
 }
