@@ -247,7 +247,14 @@ fn c3_another_user_is_not_talked_to() {
         .stdin(Stdio::null())
         .stdout(got);
     let _thief = Reaped(command.spawn().unwrap());
-    wait_for("the trap is set", || trap.exists().then_some(()));
+    // The file is there a moment before anybody listens on it: the kernel says which is which.
+    let listens = "00010000 0001 01";
+    let path = trap.to_str().unwrap();
+    wait_for("the trap is set", || {
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        let mut ours = sockets.lines().filter(|line| line.ends_with(path));
+        ours.any(|line| line.contains(listens)).then_some(())
+    });
     let sent = place.agentctl(&["--socket", trap.to_str().unwrap(), "send", "a secret"]);
     assert_eq!(sent.code, Some(69), "{sent:?}");
     assert!(sent.stderr.contains("uid 65534"), "{sent:?}");

@@ -77,6 +77,8 @@ pub struct Place {
 
 impl Place {
     pub fn new(config: &str) -> Self {
+        #[cfg(target_os = "linux")]
+        crate::watchdog::watch();
         // Socket paths are short, so not below a long target directory.
         let dir = tempfile::Builder::new()
             .prefix("agentd-it-")

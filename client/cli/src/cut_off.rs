@@ -15,10 +15,15 @@ use agentd_client::client::Client;
 /// Turns that are named: more would hide what is said of them.
 const NAMED: usize = 5;
 
-/// What runs is heard of on the conversation that tells the daemon to leave, to its last words.
+/// A daemon that doesn't say so within this time leaves without telling of its turns.
+const LIVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// What runs is heard of on the conversation that tells the daemon to leave, to its last words. It says
+/// first that it will: a turn may be cut off faster than a subscription begins.
 pub(super) async fn hear_turns(client: &mut Client) {
+    let fields = Subscribe::default();
     // Who can't hear of them looks into the list.
-    let _deaf = client.request("subscribe", &Subscribe::default()).await;
+    let _deaf = client.ask("subscribe", &fields, Some(LIVE_WITHIN)).await;
 }
 
 /// Reads a conversation to its end: the turns that were cut off, unless it isn't over in time.
