@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::supervision::{chaos, chaos_in, with_marks, workers_of};
-use crate::support::{AGENTCTL, AGENTD, Daemon, Place, Reaped, finish, wait_for};
+use crate::support::{AGENTCTL, AGENTD, DEADLINE, Daemon, Place, Reaped, finish, poll, wait_for};
 
 fn send(session: &str, text: &str) -> String {
     json!({"type": "send", "agent": "chaos", "session": session, "text": text}).to_string()
@@ -224,19 +224,23 @@ fn sender(socket: &Path, name: usize, seen: &Mutex<Seen>, stop: &AtomicBool) {
 
 /// A few accepted sends after the last kill, a different number each time, and now and then some
 /// that are done.
-fn wait_for_work(seen: &Mutex<Seen>, round: usize) {
+fn wait_for_work(daemon: &Daemon, seen: &Mutex<Seen>, round: usize) {
     let count = || {
         let seen = seen.lock().unwrap();
         (seen.accepted.len(), seen.finals.len())
     };
     let (accepted, ended) = count();
-    wait_for(
-        "more is accepted, and every other time something done",
-        || {
-            let (now_accepted, now_ended) = count();
-            let done = round.is_multiple_of(2) || now_ended > ended + 2;
-            (done && now_accepted > accepted + round % 5).then_some(())
-        },
+    let there_is = poll(DEADLINE, || {
+        let (now_accepted, now_ended) = count();
+        let done = round.is_multiple_of(2) || now_ended > ended + 2;
+        (done && now_accepted > accepted + round % 5).then_some(())
+    });
+    assert!(
+        there_is.is_some(),
+        "{accepted} accepted and {ended} done in round {round}, then {:?}: {:#} {}",
+        count(),
+        daemon.status(),
+        daemon.log()
     );
 }
 
@@ -255,7 +259,7 @@ fn crashes_leave_each_job_one_end_and_run() {
         })
         .collect();
     for round in 0..KILLS {
-        wait_for_work(&seen, round);
+        wait_for_work(&daemon, &seen, round);
         daemon = daemon.kill().start();
     }
     stop.store(true, Ordering::SeqCst);

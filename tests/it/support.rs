@@ -198,6 +198,7 @@ impl Daemon {
     fn until_up(&mut self) {
         let socket = self.place.socket();
         let log = self.place.path("log");
+        let pid = self.pid();
         wait_for("the daemon answers", || {
             if let Some(status) = self.child.0.try_wait().unwrap() {
                 panic!(
@@ -205,7 +206,8 @@ impl Daemon {
                     std::fs::read_to_string(&log).unwrap_or_default()
                 );
             }
-            UnixStream::connect(&socket).ok().map(drop)
+            let stream = UnixStream::connect(&socket).ok()?;
+            serves(&stream, pid).then_some(())
         });
     }
 
@@ -226,7 +228,8 @@ impl Daemon {
     }
 
     pub fn connect(&self) -> Client {
-        let stream = UnixStream::connect(self.place.socket()).unwrap();
+        let stream = UnixStream::connect(self.place.socket());
+        let stream = stream.unwrap_or_else(|why| panic!("{why}: {}", self.log()));
         Client::within(self.place.deadline, stream)
     }
 
@@ -270,6 +273,19 @@ impl Daemon {
         let status = wait_for("the daemon leaves", || self.child.0.try_wait().unwrap());
         (self.place, status)
     }
+}
+
+/// Is it this process that listens? Until it does, a child of one that was killed may.
+#[cfg(target_os = "linux")]
+fn serves(stream: &UnixStream, pid: u32) -> bool {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    let peer = getsockopt(stream, PeerCredentials).unwrap();
+    u32::try_from(peer.pid()) == Ok(pid)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn serves(_stream: &UnixStream, _pid: u32) -> bool {
+    true
 }
 
 /// A line client with a deadline on every read.

@@ -76,10 +76,8 @@ pub fn watch() {
 /// ends the program with all that it started.
 fn give_up(id: i32, name: &str, most: Duration) {
     let mut said = format!("---- {name} stdout ----\nit hangs: {} s\n", most.as_secs());
-    for what in ["wchan", "syscall", "stack"] {
-        let path = format!("/proc/self/task/{id}/{what}");
-        let _full = writeln!(said, "{what}: {}", read(&path));
-    }
+    let waits = read(&format!("/proc/self/task/{id}/wchan"));
+    let _full = writeln!(said, "it waits in {waits} with these processes:");
     let children = children();
     for pid in &children {
         let words = read(&format!("/proc/{pid}/cmdline")).replace('\0', " ");

@@ -9,10 +9,13 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_base::clock::boot_ms;
 use agentd_base::configuration::Taken;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 /// What the holder of a lock is doing.
@@ -32,6 +35,13 @@ pub enum Doing {
 /// How long clients wait for the next daemon after one said that another follows: it may migrate
 /// the store.
 pub const NEXT_WITHIN: Duration = Duration::from_secs(60);
+
+/// A client probes the lock for a moment: its holder isn't another daemon.
+const PROBED: Duration = Duration::from_millis(100);
+
+/// A child of a daemon that was killed has its locks until it is another program, which takes longer
+/// the busier the machine is.
+const INHERITED: Duration = Duration::from_secs(20);
 
 /// A lock says one short object; more than this isn't ours, as clients see it too.
 const MOST: u64 = 16 * 1024;
@@ -84,8 +94,23 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock for this process, or says who has it.
+    /// Takes the lock for this process, or says who has it. Waits where it is nobody who keeps it.
     pub fn take(path: &Path, socket: &Path) -> Result<Self, LockError> {
+        let begun = Instant::now();
+        loop {
+            let within = match Self::try_take(path, socket) {
+                Err(LockError::Held { pid, .. }) if is_gone(pid) => INHERITED,
+                Err(LockError::Held { .. }) => PROBED,
+                taken => return taken,
+            };
+            if begun.elapsed() > within {
+                return Self::try_take(path, socket);
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    fn try_take(path: &Path, socket: &Path) -> Result<Self, LockError> {
         let io = |source| LockError::Io {
             path: path.to_owned(),
             source,
@@ -188,6 +213,12 @@ impl Drop for Lock {
         // Then it goes with the last of them.
         let _closed = self.file.unlock();
     }
+}
+
+/// Has a process ended? One that doesn't say who it is, hasn't.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).unwrap_or(0);
+    pid > 0 && kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)
 }
 
 /// The daemon that was to follow doesn't come up: from now on nobody waits for it. A lock that is
@@ -324,6 +355,26 @@ mod tests {
         drop(inherited);
         assert!(Lock::take(&path, Path::new("/c")).is_err(), "it is held");
         drop(next);
+    }
+
+    #[test]
+    fn lock_of_a_killed_daemons_child_is_waited_for() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("daemon.lock");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let mut lock = Lock::take(&path, Path::new("/a")).unwrap();
+        lock.holder.pid = ended.id();
+        lock.say(Doing::Running).unwrap();
+        let (held, asked) = (PROBED * 3, Instant::now());
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| Lock::take(&path, Path::new("/b")));
+            // A child that becomes another program at last.
+            std::thread::park_timeout(held);
+            drop(lock);
+            assert_eq!(next.join().unwrap().unwrap().cut_off(), Some(ended.id()));
+        });
+        assert!(asked.elapsed() >= held, "nobody had it");
     }
 
     #[test]

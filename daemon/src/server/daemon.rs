@@ -38,8 +38,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 pub const THREADS_KEPT: Duration = CHECK_EVERY.saturating_add(Duration::from_secs(10));
 /// A stop waits no longer for a look at them.
 const KEPT_WITHIN: Duration = Duration::from_secs(1);
-/// A client probes the lock for a moment; a daemon that starts then must not take it for another.
-const LOCK_TRIES: usize = 20;
 /// The daemon's lock, in the state directory.
 pub const LOCK: &str = "daemon.lock";
 
@@ -151,7 +149,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     let starting = slow_start::watch(&state);
     paths::private_dir(&state)?;
     // Before the log's file, which two would rotate away from each other, and before the store.
-    let mut lock = take(&state.join(LOCK), &socket)?;
+    let mut lock = Lock::take(&state.join(LOCK), &socket)?;
     lock.begin_with(Taken::now(&config.file));
     log::keep_in(&state);
     let (files, now) = listen::raise_file_limit().map_err(|source| DaemonError::Listen {
@@ -249,20 +247,6 @@ const fn here() -> paths::Os {
     }
 }
 
-fn take(path: &Path, socket: &Path) -> Result<Lock, LockError> {
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        match Lock::take(path, socket) {
-            Err(LockError::Held { .. }) if tries < LOCK_TRIES => {
-                // A probe is over in microseconds; a daemon's lock stays.
-                std::thread::park_timeout(Duration::from_millis(5));
-            }
-            taken => return taken,
-        }
-    }
-}
-
 /// A socket on which the service manager listened before we came, and will when we are gone.
 struct Inherited {
     listener: UnixListener,
@@ -319,7 +303,7 @@ impl Listening {
         let mut beside = socket.as_os_str().to_owned();
         beside.push(".lock");
         let beside = PathBuf::from(beside);
-        let lock = take(&beside, socket)?;
+        let lock = Lock::take(&beside, socket)?;
         let (binding, listener) =
             Binding::new(socket.to_owned(), SocketLock(lock), prepare).map_err(failed)?;
         Ok((Self::Bound(Box::new(binding), beside), listener))
@@ -346,7 +330,7 @@ impl Listening {
         if !binding.lock().is_at(beside) {
             // Whoever took it away took the socket, too, or the directory around both.
             binding.prepare().map_err(failed)?;
-            binding.relock(take(beside, socket)?);
+            binding.relock(Lock::take(beside, socket)?);
         }
         binding.check().map_err(failed)
     }
