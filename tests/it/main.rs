@@ -106,8 +106,6 @@ mod tmp;
 mod units;
 mod upgrade;
 mod voice;
-#[cfg(target_os = "linux")]
-mod watchdog;
 mod webhooks;
 mod webhooks_dead;
 mod webhooks_names;

@@ -16,6 +16,9 @@ use tempfile::TempDir;
 
 #[path = "../skips.rs"]
 pub mod skips;
+#[cfg(target_os = "linux")]
+#[path = "watchdog.rs"]
+mod watchdog;
 
 /// No single wait is longer, where the place has no other: a test that needs more is stuck. Many times
 /// what a real agent takes to start while six tests share two cores.
@@ -78,7 +81,7 @@ pub struct Place {
 impl Place {
     pub fn new(config: &str) -> Self {
         #[cfg(target_os = "linux")]
-        crate::watchdog::watch();
+        watchdog::watch();
         // Socket paths are short, so not below a long target directory.
         let dir = tempfile::Builder::new()
             .prefix("agentd-it-")

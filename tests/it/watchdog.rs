@@ -59,7 +59,7 @@ pub fn watch() {
         let most = if repeated { MOST_REPEATED } else { MOST };
         std::thread::spawn(move || {
             loop {
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::park_timeout(Duration::from_secs(1));
                 let running = RUNNING.lock().unwrap();
                 if let Some((id, (name, _))) = running
                     .iter()
