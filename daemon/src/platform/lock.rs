@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_of_a_killed_daemons_child_is_waited_for() {
+    fn lock_of_a_killed_daemons_child_is_awaited() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("daemon.lock");
         let mut ended = std::process::Command::new("true").spawn().unwrap();

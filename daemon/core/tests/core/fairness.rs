@@ -96,6 +96,7 @@ fn fairness_one_session_processes_start_oldest_first() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn fairness_ten_thousand_sends_start_oldest_first() {
     let unnamed = |_| r#"{"text":"x","agent":"one"}"#.to_owned();
     let most = run(10_000, unnamed);
@@ -577,6 +578,7 @@ fn looks(waiting: usize, job: impl FnMut(usize) -> String) -> u64 {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn scheduler_event_cost_is_independent_of_waiting() {
     for agent in ["one", "turn", "many", "keeps"] {
         for named in [false, true] {

@@ -160,6 +160,7 @@ fn whatever_a_turn_says_counts_against_its_limit() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn output_limit_holds_for_turns_told_to_end() {
     for aborted in [true, false] {
         let (mut world, conn, process) = running();

@@ -94,6 +94,7 @@ fn ended_with(world: &World, what: &str) -> usize {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn failing_all_that_waits_goes_in_slices() {
     let (mut world, conn) = full("");
     let process = only(&world);
@@ -113,6 +114,7 @@ fn failing_all_that_waits_goes_in_slices() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn failing_all_that_waits_leaves_room_for_others() {
     let (mut world, conn) = full("");
     let process = only(&world);
@@ -137,6 +139,7 @@ fn failing_all_that_waits_leaves_room_for_others() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn expiry_of_all_goes_in_slices() {
     let (mut world, _) = full(r#","expires":60"#);
     world.prompts.clear();
@@ -222,6 +225,7 @@ fn scheduled() -> (World, ConnId) {
 const ABORT: &str = r#"{"type":"abort","session":"s","queued":true}"#;
 
 #[test]
+#[ignore = "heavy"]
 fn aborting_all_that_waits_goes_in_slices() {
     let (mut world, conn) = scheduled();
     world.most_commits = 0;
@@ -237,6 +241,7 @@ fn aborting_all_that_waits_goes_in_slices() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn abort_says_ok_when_its_marks_are_durable() {
     let (mut world, conn) = scheduled();
     world.prompt_store = false;
@@ -272,6 +277,7 @@ fn abort_says_ok_when_its_marks_are_durable() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn abort_in_slices_starts_nothing_in_between() {
     // A crash after each number of answers: what was marked doesn't run, the rest is as it was.
     for answers in [0, 1, 300, 5_000] {
@@ -319,6 +325,7 @@ fn abort_whose_marks_are_refused_says_so() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn abort_while_nothing_is_stored_says_so() {
     let (mut world, conn) = scheduled();
     world.prompt_store = false;

@@ -91,6 +91,7 @@ fn memory_of_recovered_turns_is_counted() {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn memory_of_unstored_sends_has_a_limit() {
     let mut world = World::new(settings());
     world.prompt_store = false;

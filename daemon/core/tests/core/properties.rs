@@ -546,6 +546,7 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "heavy"]
     fn spares_keep_no_job_from_its_end(choices in proptest::collection::vec(any::<u32>(), STEPS)) {
         let world = settled_with(with_spares(), choices);
         held(&[&world]);
@@ -568,6 +569,7 @@ proptest! {
     }
 
     #[test]
+    #[ignore = "heavy"]
     fn the_same_events_give_the_same_state(choices in proptest::collection::vec(any::<u32>(), 100)) {
         let (one, two) = (stored_at_once(&choices), stored_at_once(&choices));
         prop_assert!(one.state == two.state);

@@ -213,6 +213,7 @@ fn long_question() -> Asking {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn output_limit_counts_questions_and_notes() {
     for asks in [true, false] {
         let (mut world, conn, process) = running();

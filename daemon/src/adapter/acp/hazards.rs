@@ -128,6 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
+    #[ignore = "heavy"]
     fn acp_never_panics_nor_grows_whatever_the_input(
         resumed in any::<bool>(),
         open in any::<bool>(),

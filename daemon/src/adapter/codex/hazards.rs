@@ -544,6 +544,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
+    #[ignore = "heavy"]
     fn codex_never_panics_nor_grows_whatever_the_input(
         resumes: bool,
         runs: bool,

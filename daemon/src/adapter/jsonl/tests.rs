@@ -567,7 +567,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #[test]
+    #[test] #[ignore = "heavy"]
     fn jsonl_never_panics_nor_grows_whatever_the_input(lines in proptest::collection::vec(line(), 0..600)) {
         let mut jsonl = with(&[7]);
         let (mut events, mut write) = (Vec::new(), Vec::new());

@@ -512,7 +512,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    #[test]
+    #[test] #[ignore = "heavy"]
     fn pi_never_panics_nor_grows_whatever_the_input(lines in proptest::collection::vec(line(), 0..400)) {
         let mut pi = Pi::default();
         let (mut events, mut write) = (Vec::new(), Vec::new());

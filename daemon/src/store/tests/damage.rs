@@ -107,6 +107,7 @@ fn listed(store: &mut Bench) -> Result<Vec<u64>, String> {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn damage_anywhere_is_told() {
     let places = std::env::var("AGENTD_TEST_PLACES");
     let places = places.map_or(100, |places| places.parse().unwrap());

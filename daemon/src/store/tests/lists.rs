@@ -468,6 +468,7 @@ fn quickest(mut work: impl FnMut()) -> Duration {
 }
 
 #[test]
+#[ignore = "heavy"]
 fn list_reads_no_more_than_its_rows() {
     let all = filled();
     all.store.close();

@@ -164,6 +164,7 @@ async fn output_is_heard_while_it_comes() {
 }
 
 #[tokio::test]
+#[ignore = "heavy"]
 async fn command_printing_a_gigabyte_takes_little_memory() {
     let most = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -554,6 +555,7 @@ async fn a_command_can_not_end_its_keeper() {
 }
 
 #[tokio::test]
+#[ignore = "heavy"]
 async fn a_small_crate_is_tested_without_a_network() {
     if !has_sandbox() {
         return;

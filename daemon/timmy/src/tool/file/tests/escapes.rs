@@ -252,6 +252,7 @@ async fn files_stay_where_the_session_began() {
 /// Somebody swaps a directory for a link, over and over, while it is worked in.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "heavy"]
 async fn files_win_every_race_against_swapped_names() {
     use std::sync::atomic::{AtomicBool, Ordering};
 

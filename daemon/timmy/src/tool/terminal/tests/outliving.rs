@@ -179,6 +179,7 @@ async fn outliving_outside_its_own_group_fails() {
 /// What is traced by another process than its parent is over for its parent only when the other one
 /// lets it be.
 #[tokio::test]
+#[ignore = "heavy"]
 async fn outliving_by_tracing_the_command_fails() {
     let traces = "libc.prctl(0x59616d61, -1, 0, 0, 0)\n\
         traced, to = os.pipe()\n\
