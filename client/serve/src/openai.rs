@@ -13,6 +13,7 @@ mod jobs;
 mod models;
 mod plan;
 mod read_again;
+mod readers;
 mod refusal;
 mod responses;
 mod routes;

@@ -221,12 +221,21 @@ fn chat_asked_again_before_acceptance_runs_once() {
 }
 
 /// Reads a stream up to its first word.
-fn begun(http: &Http, body: &Value) -> BufReader<std::net::TcpStream> {
+pub(super) fn begun(http: &Http, body: &Value) -> BufReader<std::net::TcpStream> {
+    begun_with(http, "", body)
+}
+
+/// The same with more headers, each with its line end.
+pub(super) fn begun_with(
+    http: &Http,
+    headers: &str,
+    body: &Value,
+) -> BufReader<std::net::TcpStream> {
     let mut stream = http.connect();
     let text = body.to_string();
     let head = http.head("POST /v1/chat/completions");
     let request = format!(
-        "{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
+        "{head}{headers}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{text}",
         text.len()
     );
     stream.write_all(request.as_bytes()).unwrap();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use agentd_faces::openai::failure::{Again, Failure};
 use agentd_protocol::line::MessageEnd;
+use agentd_protocol::request::Abort;
 use agentd_protocol::{JobId, Line};
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -24,6 +25,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::attempts::{Asker, Attempts, Leaver};
 use super::plan::Source;
+use super::readers::Reading;
 use super::refusal::JOB;
 use super::turn::{self, Lines, Taken};
 use super::{OnLeave, Refusal, jobs};
@@ -41,8 +43,8 @@ const SETTLES_AT_LAST: Duration = Duration::from_secs(60);
 /// Headers of clients that have a name for their turn, and ask again for what they left before its first
 /// byte, whenever that is.
 const NAMES_ITS_TURN: [&str; 2] = ["idempotency-key", "x-codex-turn-metadata"];
-/// Whoever leaves a stream so soon may have left before it began.
-const AT_ONCE: Duration = Duration::from_secs(1);
+/// Whoever leaves a stream so soon may have left before it began: the first byte was on its way.
+const AT_ONCE: Duration = Duration::from_millis(200);
 /// Pieces that wait for their reader; then the daemon keeps the rest.
 const WAITING: usize = 64;
 const SESSION: HeaderName = HeaderName::from_static("x-agentd-session");
@@ -141,6 +143,7 @@ pub(super) async fn whole<T: Teller>(
             }
         };
         let job = taken.job;
+        let _reading = app.openai.readers.begin(job);
         let told = tokio::select! {
             told = waited((&app, again), (taken, lines), &ignored, teller) => told,
             () = answers.closed() => return,
@@ -160,6 +163,13 @@ async fn is_gone(app: &App, leaver: &Leaver) -> bool {
     tokio::select! {
         is_over = leaver.absence.ends() => !is_over,
         () = stopped(&mut stops) => false,
+    }
+}
+
+/// Ends a turn whose reader has left, where nobody else reads it.
+async fn leave(app: &App, reading: Reading, job: JobId) {
+    if reading.leaves() {
+        jobs::cancel_left(app, jobs::abort_of(job)).await;
     }
 }
 
@@ -262,30 +272,32 @@ pub(super) async fn streamed<T: Teller>(
                     && is_gone(&app, &leaver).await
                     && let Some(key) = &leaver.key
                 {
-                    let _ended = jobs::cancel_key(&app, key).await;
+                    jobs::cancel_left(&app, Abort::of_key(key)).await;
                 }
                 return;
             }
         };
+        let mut reading = app.openai.readers.begin(taken.job);
         let settled = tokio::select! {
             settled = lines.settle(&app, &mut taken, SETTLES_WITHIN) => settled,
             () = left_for_good(&app, &mut begins, ends_early.as_ref()) => {
                 drop(lines);
-                let _ended = jobs::cancel(&app, taken.job).await;
+                leave(&app, reading, taken.job).await;
                 return;
             }
         };
+        reading.goes_on(taken.job);
         if let Err(refusal) = settled {
             let _left = begins.send(Err(refusal));
             return;
         }
         if begins.send(Ok(taken.clone())).is_ok() {
-            reader.tell(&taken, lines, teller(&taken)).await;
+            reader.tell((&taken, reading), lines, teller(&taken)).await;
         } else if let Some(leaver) = ends_early
             && is_gone(&app, &leaver).await
         {
             drop(lines);
-            let _ended = jobs::cancel(&app, taken.job).await;
+            leave(&app, reading, taken.job).await;
         }
     });
     let taken = begun.await;
@@ -324,7 +336,12 @@ fn unread(telling: mpsc::Receiver<Bytes>, (attempts, job): (Attempts, JobId)) ->
 }
 
 impl Reader {
-    async fn tell(self, taken: &Taken, mut lines: Lines<'_>, mut teller: impl Teller) {
+    async fn tell(
+        self,
+        (taken, reading): (&Taken, Reading),
+        mut lines: Lines<'_>,
+        mut teller: impl Teller,
+    ) {
         let begun = Instant::now();
         let mut signs = interval(SIGN_OF_LIFE);
         signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -358,7 +375,7 @@ impl Reader {
                     false => !leaver.absence.is_over(),
                 };
                 if is_gone {
-                    let _ended = jobs::cancel(&self.app, taken.job).await;
+                    leave(&self.app, reading, taken.job).await;
                 }
             }
         }

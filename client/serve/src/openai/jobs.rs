@@ -15,6 +15,7 @@ use agentd_protocol::rows::{
 };
 use agentd_protocol::work::{Answer, Jobs};
 use agentd_protocol::{JobId, Line, RequestKind};
+use tokio::time::{sleep, timeout};
 
 use super::attempts::{Asker, Attempt};
 use super::plan::{Plan, Source};
@@ -25,6 +26,10 @@ use crate::daemon::Lease;
 
 /// How long a job is waited for that was told to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// A turn that nobody reads any more is ended when the daemon can be asked, at the latest after this: one
+/// that hangs for longer is replaced by its watchdog.
+const ENDED_WITHIN: Duration = Duration::from_secs(600);
+const ASKED_EVERY: Duration = Duration::from_secs(1);
 /// Turns without an answer behind which the last answered one is looked for.
 const MOST_UNANSWERED: usize = 64;
 
@@ -122,24 +127,45 @@ pub(super) async fn abort(app: &App, job: JobId) -> Result<(), Refusal> {
     last_line(app, job, ENDS_WITHIN).await.map(drop)
 }
 
+/// Ends what nobody reads any more, also when its daemon can't be asked for a while.
+pub(super) async fn cancel_left(app: &App, abort: Abort) {
+    let mut stops = app.stopping.clone();
+    let asked = async {
+        while !is_told(app, &abort).await {
+            sleep(ASKED_EVERY).await;
+        }
+    };
+    tokio::select! {
+        _told = timeout(ENDED_WITHIN, asked) => {}
+        _ends = stops.wait_for(|stops| *stops) => {}
+    }
+}
+
+/// Has the daemon an `abort`?
+async fn is_told(app: &App, abort: &Abort) -> bool {
+    let Ok(mut client) = app.daemon.lease().await else {
+        return false;
+    };
+    let answer = client.answer(RequestKind::Abort, abort).await;
+    let is_told = matches!(answer, Ok(_) | Err(RequestError::Refused(_)));
+    if is_told {
+        client.done();
+    }
+    is_told
+}
+
 /// Ends a job.
 pub(super) async fn cancel(app: &App, job: JobId) -> Result<(), Refusal> {
-    let job = Abort {
+    let mut client = app.daemon.lease().await?;
+    let answer = client.answer(RequestKind::Abort, &abort_of(job)).await;
+    given_back(client, answer).map(drop)
+}
+
+pub(super) fn abort_of(job: JobId) -> Abort {
+    Abort {
         job: Some(job),
         ..Abort::default()
-    };
-    abort_as(app, &job).await
-}
-
-/// Ends what was sent with this key, if it is taken yet.
-pub(super) async fn cancel_key(app: &App, key: &str) -> Result<(), Refusal> {
-    abort_as(app, &Abort::of_key(key)).await
-}
-
-async fn abort_as(app: &App, abort: &Abort) -> Result<(), Refusal> {
-    let mut client = app.daemon.lease().await?;
-    let answer = client.answer(RequestKind::Abort, abort).await;
-    given_back(client, answer).map(drop)
+    }
 }
 
 /// Which store the daemon has.

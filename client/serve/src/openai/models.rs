@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::asking::Asking;
 use super::attempts::Attempts;
 use super::deleted::Deleted;
+use super::readers::Readers;
 use super::{OnLeave, Refusal, jobs};
 use crate::app::App;
 use crate::jobs::{Named, ask};
@@ -34,6 +35,7 @@ pub(crate) struct Settings {
     pub(crate) aliases: BTreeMap<String, String>,
     pub(crate) deleted: Deleted,
     pub(crate) attempts: Attempts,
+    pub(super) readers: Readers,
     /// Streams that are told, and turns that nobody reads any more being cancelled.
     pub(crate) tasks: TaskTracker,
 }
@@ -47,6 +49,7 @@ impl Settings {
             aliases,
             deleted,
             attempts: Attempts::default(),
+            readers: Readers::default(),
             tasks: TaskTracker::new(),
         }
     }

@@ -191,6 +191,14 @@ impl Outbox {
         self.awaiting.values()
     }
 
+    /// What waits so for the store waits no more: its answers are nothing to anybody.
+    pub(crate) fn wait_no_more(&mut self, is_meant: impl Fn(&Awaiting) -> bool) -> Vec<Awaiting> {
+        let waiting = self.awaiting.values_mut();
+        let meant = waiting.filter(|awaiting| is_meant(awaiting));
+        let none = |awaiting| std::mem::replace(awaiting, Awaiting::Nothing);
+        meant.map(none).collect()
+    }
+
     /// Commits that the store has not answered.
     pub(crate) const fn commits(&self) -> usize {
         self.commits

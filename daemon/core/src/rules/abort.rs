@@ -160,6 +160,7 @@ impl State {
     /// The store takes nothing for now: whoever waits for its marks is told that it is not known
     /// when they will be durable.
     pub(crate) fn aborts_in_doubt(&mut self, trouble: &str) {
+        self.keys_in_doubt(trouble);
         let waits =
             |aborting: &&mut Aborting| aborting.outstanding > 0 || !aborting.pending.is_empty();
         let waiting = self.peers.all_aborting().filter(waits);
@@ -180,6 +181,17 @@ impl State {
                 id,
                 Rejected::new(Code::OutcomeUnknown, error).hint(hint),
             );
+        }
+    }
+
+    /// Whose key it is, the store says when nobody waits for that any more.
+    fn keys_in_doubt(&mut self, trouble: &str) {
+        let is_asked = |awaiting: &Awaiting| matches!(awaiting, Awaiting::AbortUnder { .. });
+        for awaiting in self.outbox.wait_no_more(is_asked) {
+            if let Awaiting::AbortUnder { conn, id } = awaiting {
+                let error = format!("the store can't say whose key it is: {trouble}");
+                self.refuse(conn, id, Rejected::new(Code::OutcomeUnknown, error));
+            }
         }
     }
 
