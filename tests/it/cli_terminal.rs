@@ -264,3 +264,17 @@ fn terminal_note_names_a_closed_sessions_past() {
     let help = daemon.agentctl(&["sessions", "--help"]).stdout;
     assert!(help.contains("their history and jobs stay"), "{help}");
 }
+
+#[test]
+fn terminal_tells_of_a_session_that_is_new() {
+    let daemon = Daemon::start();
+    let said = |words: &[&str]| {
+        let (terminal, mut child) = at_terminal(&daemon.place, words);
+        assert_eq!(ended(&mut child).0, Some(0), "{words:?}");
+        terminal.rest()
+    };
+    let new = "session `trip` is new";
+    assert!(said(&["send", "-s", "trip", "hi"]).contains(new));
+    assert!(!said(&["send", "-s", "trip", "hi"]).contains(new));
+    assert!(!said(&["send", "hi"]).contains("is new"));
+}

@@ -100,6 +100,47 @@ fn send_for_later_says_that_it_waits() {
         sent.stderr.contains("note: the turn starts at 2"),
         "{sent:?}"
     );
+    let past = daemon.agentctl(&["send", "--start-at", "2026-01-02T03:04:05Z", "hi"]);
+    assert_eq!((past.code, past.stdout.as_str()), (Some(0), "hi\n"));
+    assert!(
+        past.stderr.contains("is past: the turn starts now"),
+        "{past:?}"
+    );
+    daemon.agentctl(&["dispatch", "--start-at", "2h", "hi"]);
+    let status = daemon.agentctl(&["status", "--rpc"]).stdout;
+    assert!(status.contains("0 waiting, 1 for later"), "{status}");
+}
+
+#[test]
+fn jobs_are_found_by_their_number_alone() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.agentctl(&["dispatch", "hi"]).stdout, "j1\n");
+    for words in [&["collect", "1"][..], &["jobs", "1"], &["retry", "1"]] {
+        let done = daemon.agentctl(words);
+        assert_eq!(done.code, Some(0), "{words:?}: {done:?}");
+    }
+    for wrong in ["0", "j0", "x1", "-1"] {
+        let refused = daemon.agentctl(&["collect", "--", wrong]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains("a job such as j41"), "{refused:?}");
+    }
+}
+
+#[test]
+fn jobs_that_ask_say_how_to_answer() {
+    let daemon = Daemon::start();
+    let dispatch = [
+        "dispatch",
+        "-a",
+        "chaos",
+        "--on-question",
+        "wait",
+        "chaos:ask approval",
+    ];
+    assert_eq!(daemon.agentctl(&dispatch).stdout, "j1\n");
+    daemon.until("it asks", |status| (status["questions"] == 1).then_some(()));
+    let shown = daemon.agentctl(&["jobs", "j1"]).stdout;
+    assert!(shown.contains("agentctl answer j1-q1"), "{shown}");
 }
 
 #[test]

@@ -316,6 +316,7 @@ Examples:
   agentctl history main
   agentctl history --last
   agentctl history main --job j41 --full
+  agentctl history main --full > main.txt
   agentctl history main#12
 
 The last is of a session that was closed, as `agentctl sessions list --closed` names it.")]

@@ -44,6 +44,8 @@ struct JobFacts {
     retried: Option<JobId>,
     /// Of one that is held: the interrupted one before it.
     held_by: Option<JobId>,
+    /// Of one that runs: the question that it waits with.
+    asks: Option<String>,
     session: Kept,
     /// Where nobody runs anything, and only what is stored was read.
     alone: Option<NoDaemon>,
@@ -122,8 +124,13 @@ async fn job_facts(client: &mut Client, job: JobId) -> Result<Option<JobFacts>, 
         JobPhase::Held => interrupted_before(client, &row).await?,
         _ => None,
     };
+    let asks = match row.doing {
+        Some(_) => question_of(client, &row).await?,
+        None => None,
+    };
     Ok(Some(JobFacts {
         held_by,
+        asks,
         retried: again.and_then(|page| Some(page.value.first()?.job)),
         row,
         prompt,
@@ -146,6 +153,12 @@ async fn interrupted_before(
         ..Jobs::default()
     };
     Ok(client.jobs(before).await?.first().map(|row| row.job))
+}
+
+async fn question_of(client: &mut Client, job: &JobRow) -> Result<Option<String>, RequestError> {
+    let open = client.questions(Some(&job.session)).await?.value;
+    let mut of_it = open.into_iter().filter(|question| question.job == job.job);
+    Ok(of_it.next().map(|question| question.question_id))
 }
 
 /// Facts under each other.
@@ -228,6 +241,9 @@ impl Facts<'_> {
         } = facts;
         if let Some(job) = facts.held_by {
             self.add("held by", &format!("{job}, which was interrupted"));
+        }
+        if let Some(question) = &facts.asks {
+            self.add("go on", &format!("agentctl{there} answer {question}"));
         }
         let Some(alone) = alone.as_ref().filter(|_| row.finished_at.is_none()) else {
             for go_on in go_on(row, *session, &format!("agentctl{there}")) {
@@ -442,6 +458,7 @@ mod tests {
             prompt: Some("1\n  2\n\n4".to_owned()),
             last: Some(serde_json::from_str(last).unwrap()),
             held_by: None,
+            asks: None,
             retried: Some("j9".parse().unwrap()),
             session: Kept::Open,
             alone: None,
@@ -531,6 +548,7 @@ go on     agentctl retry j4
                 last: None,
                 retried: None,
                 held_by: None,
+                asks: None,
                 session: Kept::Open,
                 alone: Some(NoDaemon {
                     host: host.map(str::to_owned),
@@ -552,6 +570,7 @@ go on     agentctl retry j4
             there: String::new(),
             retried: None,
             held_by: None,
+            asks: None,
             row: serde_json::from_str(row).unwrap(),
             prompt: None,
             last: serde_json::from_str(

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use agentd_protocol::request::{Mode, OnQuestion, Send};
+use agentd_protocol::request::{Mode, OnQuestion, Send, unix_ms};
 use agentd_protocol::rows::SessionPhase;
 use agentd_protocol::{JobId, Line};
 use serde_json::{Value, json};
@@ -56,9 +56,13 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
         && !io::stderr().is_terminal()
     {
         // On a terminal what it waits for is shown all the time.
-        output::note(&format!(
-            "the turn starts at {start}, and its answer is waited for; `dispatch` doesn't wait"
-        ));
+        let is_past = unix_ms(start).is_some_and(|at| at <= value::now_ms());
+        output::note(&match is_past {
+            true => format!("{start} is past: the turn starts now"),
+            false => format!(
+                "the turn starts at {start}, and its answer is waited for; `dispatch` doesn't wait"
+            ),
+        });
     }
     // What is answered elsewhere, begins later or goes on when we leave is the daemon's.
     let of_daemon = send.on_question == Some(OnQuestion::Wait)

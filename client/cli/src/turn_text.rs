@@ -56,6 +56,8 @@ pub(super) struct TurnText {
     says_cancelled: bool,
     /// Its number, and its session.
     accepted: Option<(JobId, String)>,
+    /// Was the session chosen by its name?
+    names_session: bool,
 }
 
 impl TurnText {
@@ -86,6 +88,7 @@ impl TurnText {
             begun: Instant::now(),
             says_cancelled: false,
             accepted: None,
+            names_session: send.is_some_and(|send| send.session.is_some()),
         }
     }
 
@@ -203,6 +206,10 @@ impl View for TurnText {
         if let Line::Accepted(accepted) = line {
             self.agent.clone_from(&accepted.agent);
             self.accepted = Some((accepted.job, accepted.session.clone()));
+            if accepted.made && self.names_session && output::err_is_terminal() {
+                // It may be another one's name, mistyped.
+                self.note(&format!("session `{}` is new", accepted.session));
+            }
             if accepted.replayed {
                 let job = accepted.job;
                 self.note(&format!(

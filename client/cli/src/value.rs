@@ -220,9 +220,15 @@ pub enum JobOrSession {
     Session(String),
 }
 
+/// A job, also by its number alone.
+pub(super) fn job(word: &str) -> Result<JobId, String> {
+    let found = word.parse().or_else(|_| format!("j{word}").parse());
+    found.map_err(|_| "expected a job such as j41: `agentctl jobs` lists them".to_owned())
+}
+
 /// What looks like a job is one.
 pub(super) fn job_or_session(word: &str) -> Result<JobOrSession, String> {
-    if let Ok(job) = word.parse() {
+    if let Ok(job) = job(word) {
         return Ok(JobOrSession::Job(job));
     }
     if word.is_empty() || word.bytes().all(|byte| byte.is_ascii_digit()) {

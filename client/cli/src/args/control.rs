@@ -34,7 +34,7 @@ pub struct WatchArgs {
     #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// Only this job; may be given again
-    #[arg(long = "job", value_name = "JOB", conflicts_with = "session")]
+    #[arg(long = "job", value_name = "JOB", conflicts_with = "session", value_parser = crate::value::job)]
     pub jobs: Vec<JobId>,
     /// First what happened after this `seq`
     #[arg(long, value_name = "SEQ", value_parser = crate::value::number::<u64>)]

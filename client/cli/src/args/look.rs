@@ -52,7 +52,7 @@ pub struct StatusArgs {
 #[derive(Args, Clone, Debug)]
 pub struct LogsArgs {
     /// Only of this job
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", value_parser = crate::value::job)]
     pub job: Option<JobId>,
     /// Only of this session
     #[arg(long, short, value_name = "NAME")]

@@ -93,7 +93,7 @@ impl AttachArgs {
 #[derive(Args, Clone, Debug)]
 pub struct RetryJobArgs {
     /// Which; several are sent again together, and not waited for
-    #[arg(required_unless_present = "label", value_name = "JOB")]
+    #[arg(required_unless_present = "label", value_name = "JOB", value_parser = crate::value::job)]
     pub jobs: Vec<JobId>,
     /// All with this label that failed or were interrupted, and were not sent again yet
     #[arg(long, value_name = "KEY[=VALUE]", conflicts_with_all = ["jobs", "idempotency_key"])]

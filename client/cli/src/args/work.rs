@@ -45,7 +45,7 @@ pub struct DispatchArgs {
 #[derive(Args, Clone, Debug)]
 pub struct CollectArgs {
     /// Which
-    #[arg(required_unless_present = "label", value_name = "JOB")]
+    #[arg(required_unless_present = "label", value_name = "JOB", value_parser = crate::value::job)]
     pub jobs: Vec<JobId>,
     /// All with this label, in the order they were sent
     #[arg(long, value_name = "KEY[=VALUE]", conflicts_with = "jobs")]
@@ -79,7 +79,7 @@ pub struct PsArgs {
 #[derive(Args, Clone, Debug)]
 pub struct JobsArgs {
     /// All about this one
-    #[arg(value_name = "JOB", conflicts_with_all = ["session", "agent", "state", "label", "parent", "since", "limit"])]
+    #[arg(value_name = "JOB", conflicts_with_all = ["session", "agent", "state", "label", "parent", "since", "limit"], value_parser = crate::value::job)]
     pub job: Option<JobId>,
     /// Only of this agent
     #[arg(long, short, value_name = "NAME", value_parser = value::agent)]
@@ -94,7 +94,7 @@ pub struct JobsArgs {
     #[arg(long, value_name = "KEY[=VALUE]")]
     pub label: Option<String>,
     /// Only those sent from inside this job
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", value_parser = crate::value::job)]
     pub parent: Option<JobId>,
     /// Only those no older than this: 90s, 2h, 7d, today, yesterday
     #[arg(long, value_name = "SPAN", value_parser = value::since)]
@@ -149,7 +149,7 @@ pub struct SteerArgs {
     #[arg(long, short, value_name = "NAME")]
     pub session: Option<String>,
     /// To this job
-    #[arg(long, value_name = "JOB", conflicts_with = "session")]
+    #[arg(long, value_name = "JOB", conflicts_with = "session", value_parser = crate::value::job)]
     pub job: Option<JobId>,
     /// Print the protocol's own line
     #[arg(long, short)]
@@ -417,7 +417,7 @@ pub struct HistoryArgs {
     #[arg(long, short, value_name = "NAME", hide = true)]
     pub session: Option<String>,
     /// Only this turn
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", value_parser = crate::value::job)]
     pub job: Option<JobId>,
     /// Only the last turns, so many; 1 when not said
     #[arg(long, value_name = "COUNT", num_args = 0..=1, default_missing_value = "1", conflicts_with = "job")]

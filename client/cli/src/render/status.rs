@@ -173,6 +173,14 @@ const fn worker_state(state: WorkerState) -> &'static str {
     }
 }
 
+/// Those whose time to start has not come wait for nothing else.
+fn scheduled(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        count => format!(", {count} for later"),
+    }
+}
+
 /// `status --rpc` for people: everything about the workers.
 #[must_use]
 pub fn status_rpc(answer: &StatusAnswer) -> String {
@@ -183,9 +191,10 @@ pub fn status_rpc(answer: &StatusAnswer) -> String {
         "no worker lives"
     };
     let mut shown = format!(
-        "{live}, {} in flight, {} waiting, {}\n",
+        "{live}, {} in flight, {} waiting{}, {}\n",
         counted(rpc.in_flight, "turn"),
         rpc.queued,
+        scheduled(rpc.scheduled),
         counted(rpc.restarts, "restart")
     );
     let _ = writeln!(
