@@ -267,7 +267,11 @@ impl Mcp {
         match call.work.abandoned() {
             _ if !self.settings.abort_cancelled => {}
             Abandoned::Job(job) => abort(job, out),
-            Abandoned::Unaccepted => self.unaccepted.extend(tickets),
+            Abandoned::Unaccepted(key) => {
+                // Over a disk that hangs nobody may say here that it is accepted.
+                out.abort(None, key.as_deref());
+                self.unaccepted.extend(tickets);
+            }
             Abandoned::Nothing => {}
         }
     }

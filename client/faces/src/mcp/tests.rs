@@ -495,8 +495,10 @@ fn mcp_call_cancelled_before_acceptance_is_aborted() {
         );
         assert_eq!(played.face.is_done(), !abort);
         played.accepts(&send["id"]);
-        let aborted = played.asked.first().map(|one| one["job"].clone());
-        assert_eq!(aborted, abort.then(|| json!("j1")));
+        let aborted = |at: usize, by: &str| played.asked.get(at).map(|one| one[by].clone());
+        let key = abort.then(|| send["idempotency_key"].clone());
+        assert_eq!(aborted(0, "idempotency_key"), key);
+        assert_eq!(aborted(1, "job"), abort.then(|| json!("j1")));
         played.ends(&send["id"], "hi");
         assert_eq!(played.said, Vec::<Value>::new());
         assert!(played.face.is_done());

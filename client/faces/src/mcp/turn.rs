@@ -392,7 +392,7 @@ impl Work for Turn {
             // One of a session that goes on is not this call's own.
             _ if self.send.session.is_some() => Abandoned::Nothing,
             Some(accepted) => Abandoned::Job(accepted.job),
-            None => Abandoned::Unaccepted,
+            None => Abandoned::Unaccepted(self.send.idempotency_key.clone()),
         }
     }
 }

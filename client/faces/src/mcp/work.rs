@@ -42,8 +42,8 @@ pub(super) enum Abandoned {
     Nothing,
     /// Its own job.
     Job(JobId),
-    /// Its own job, whose number isn't known yet.
-    Unaccepted,
+    /// Its own job, whose number isn't known yet, and this key.
+    Unaccepted(Option<String>),
 }
 
 /// Work behind one request.
