@@ -106,7 +106,7 @@ pub(crate) async fn serve(
                 yield_now().await;
             }
         } else if let Ok(permit) = Arc::clone(&refused).try_acquire_owned() {
-            server.app.openai.attempts.refused_unread();
+            server.app.openai.attempts.refused_unread(None);
             tracker.spawn(async move {
                 tell(stream, &too_many()).await;
                 drop(permit);
@@ -128,7 +128,7 @@ async fn connection(server: Arc<Serving>, mut stream: TcpStream, place: Permit) 
         biased;
         read = head::read(&mut stream, server.patience.head) => read,
         () = place.displaced() => {
-            server.app.openai.attempts.refused_unread();
+            server.app.openai.attempts.refused_unread(None);
             // Whoever hasn't room for that doesn't hear it.
             let _unsaid = stream.try_write(&too_many().alone());
             return;

@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use agentd_client::key;
 use agentd_protocol::request::unix_ms;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 
 use crate::app::App;
@@ -54,8 +54,12 @@ pub enum OnLeave {
 /// Reads what is asked. A retry of what is refused here is a request of its own.
 async fn read(app: &App, headers: &HeaderMap, body: Body) -> Result<BodyText, Refusal> {
     let read = body::read(headers, body, &app.room).await;
-    if read.is_err() {
-        app.openai.attempts.refused_unread();
+    if let Err(problem) = &read
+        && problem.may_be_asked_again()
+    {
+        let length = headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        app.openai.attempts.refused_unread(length);
     }
     Ok(read?)
 }

@@ -97,6 +97,12 @@ impl Problem {
         self.header(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER))
     }
 
+    /// Do clients ask the same again by themselves, after this or because they broke it off?
+    pub(crate) fn may_be_asked_again(&self) -> bool {
+        let is_late = self.status == StatusCode::REQUEST_TIMEOUT.as_u16();
+        self.retryable || is_late || self.code == Code::Truncated.name()
+    }
+
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self

@@ -418,3 +418,27 @@ fn chat_form_is_told_to_the_agent() {
         (400, Some("response_format"))
     );
 }
+
+#[test]
+fn chat_retry_is_found_behind_others_bad_bodies() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let path = "/v1/chat/completions";
+    let asked = |count: &str, body: &Value| {
+        let count = format!("x-stainless-retry-count: {count}");
+        http.post_with(path, body, &["-H", &count])
+    };
+    assert_eq!(asked("0", &said("a")).status, 200);
+    // Others' that can't be read, and one that breaks off.
+    let json = "Content-Type: application/json";
+    let bad = http.curl(path, &["-H", json, "-d", "{oops"]);
+    assert_eq!(bad.status, 400, "{bad:?}");
+    let head = http.head(&format!("POST {path}"));
+    let half = format!("{head}{json}\r\nContent-Length: 1000\r\n\r\n{{");
+    let cut = http.raw_and_no_more(half.as_bytes());
+    assert!(cut.is_empty() || cut.contains(" 400 "), "{cut}");
+    let again = asked("1", &said("a"));
+    assert_eq!(header(&again, "x-agentd-job"), Some("j1"), "{again:?}");
+    assert_eq!(jobs(&daemon), 1);
+}

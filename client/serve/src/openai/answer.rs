@@ -21,7 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::attempts::{Asker, Attempts, Leaver};
 use super::plan::Source;
@@ -43,8 +43,6 @@ const SETTLES_AT_LAST: Duration = Duration::from_secs(60);
 /// Headers of clients that have a name for their turn, and ask again for what they left before its first
 /// byte, whenever that is.
 const NAMES_ITS_TURN: [&str; 2] = ["idempotency-key", "x-codex-turn-metadata"];
-/// Whoever leaves a stream so soon may have left before it began: the first byte was on its way.
-const AT_ONCE: Duration = Duration::from_millis(200);
 /// Pieces that wait for their reader; then the daemon keeps the rest.
 const WAITING: usize = 64;
 const SESSION: HeaderName = HeaderName::from_static("x-agentd-session");
@@ -342,7 +340,6 @@ impl Reader {
         mut lines: Lines<'_>,
         mut teller: impl Teller,
     ) {
-        let begun = Instant::now();
         let mut signs = interval(SIGN_OF_LIFE);
         signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first one would come at once.
@@ -370,11 +367,7 @@ impl Reader {
                 let Some(leaver) = self.cancels else {
                     return;
                 };
-                let is_gone = match begun.elapsed() < AT_ONCE {
-                    true => is_gone(&self.app, &leaver).await,
-                    false => !leaver.absence.is_over(),
-                };
-                if is_gone {
+                if !leaver.absence.is_over() {
                     leave(&self.app, reading, taken.job).await;
                 }
             }

@@ -29,6 +29,8 @@ const LONGEST_PAUSE: u64 = 30;
 pub(super) struct Asking {
     /// What is asked, as a hash.
     pub(super) request: String,
+    /// Of its body, in bytes.
+    pub(super) length: usize,
     /// It may have been asked before: then its job was there no longer ago than this.
     pub(super) before: Option<Duration>,
     /// Does its client say nothing more of a retry than that it is one?
@@ -131,6 +133,7 @@ impl Asking {
         let model = model.map(|model| ModelName::read(Some(model.to_owned())));
         Ok(Self {
             request,
+            length: body.len(),
             before,
             retries: count.is_some() && !is_named,
             is_keyed: key.is_some(),

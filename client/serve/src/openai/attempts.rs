@@ -41,8 +41,8 @@ struct Known {
     unsure: VecDeque<UnsureRequest>,
     /// What was taken, the latest last.
     taken: VecDeque<TakenRequest>,
-    /// When something was refused that wasn't read, which may have been any of them.
-    unread: Option<Instant>,
+    /// What was refused without a look at it, the latest last.
+    unread: VecDeque<UnreadRequest>,
     /// What is being taken.
     begun: HashMap<String, Weak<RwLock<()>>>,
 }
@@ -62,6 +62,24 @@ struct TakenRequest {
     job: JobId,
     /// When its client had the whole answer.
     told: Option<Instant>,
+}
+
+/// A request that may have been the first try of one that comes later.
+#[derive(Debug)]
+struct UnreadRequest {
+    /// Of its body, where it was said: those of another length it was not.
+    length: Option<usize>,
+    at: Instant,
+}
+
+/// A retry.
+#[derive(Clone, Copy, Debug)]
+struct Retry<'a> {
+    request: &'a str,
+    /// Of its body.
+    length: usize,
+    /// Its first try is no older.
+    within: Duration,
 }
 
 /// What a retry means.
@@ -134,9 +152,17 @@ impl Attempts {
             }),
             (None, false) => None,
         };
-        let (meant, unsure) = match asking.retries && asking.before.is_some() {
-            true => self.recall(&asking.request, Instant::now()),
-            false => (Meant::Unknown, None),
+        let (meant, unsure) = match asking.before.filter(|_| asking.retries) {
+            Some(within) => {
+                let (request, length) = (asking.request.as_str(), asking.length);
+                let retry = Retry {
+                    request,
+                    length,
+                    within,
+                };
+                self.recall(retry, Instant::now())
+            }
+            None => (Meant::Unknown, None),
         };
         asking.key = asking.key.take().or(unsure).or_else(|| key::random().ok());
         let asker = Asker {
@@ -171,9 +197,10 @@ impl Attempts {
         of_job.for_each(|taken| taken.told = Some(now));
     }
 
-    /// Something was refused without a look at it.
-    pub(crate) fn refused_unread(&self) {
-        self.known().unread = Some(Instant::now());
+    /// Something was refused without a look at it, whose client asks again; of this length, if it said so.
+    pub(crate) fn refused_unread(&self, length: Option<usize>) {
+        let at = Instant::now();
+        push(&mut self.known().unread, UnreadRequest { length, at });
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -193,14 +220,14 @@ impl Attempts {
 
     /// Was its first try refused, or did its client have an answer long before? Then it is a new request.
     /// With the key of one that may have been taken.
-    fn recall(&self, request: &str, now: Instant) -> (Meant, Option<String>) {
-        if self.forget(request, now) {
+    fn recall(&self, retry: Retry<'_>, now: Instant) -> (Meant, Option<String>) {
+        if self.forget(retry.request, now) {
             return (Meant::New, None);
         }
-        match self.take_unsure(request, now) {
+        match self.take_unsure(retry.request, now) {
             // The latest of them: forgotten when a later one is taken.
             Some(key) => (Meant::Unsure, Some(key)),
-            None => (self.recall_taken(request, now), None),
+            None => (self.recall_taken(retry, now), None),
         }
     }
 
@@ -211,20 +238,23 @@ impl Attempts {
         unsure.remove(found).map(|one| one.key)
     }
 
-    fn recall_taken(&self, request: &str, now: Instant) -> Meant {
+    fn recall_taken(&self, retry: Retry<'_>, now: Instant) -> Meant {
         let known = self.known();
         let mut taken = known.taken.iter().rev();
-        match taken.find(|taken| taken.request == request) {
+        match taken.find(|taken| taken.request == retry.request) {
             None => Meant::Unknown,
             Some(TakenRequest { job, told, .. }) => {
-                let is_long_ago = |at| now.saturating_duration_since(at) >= ASKED_AGAIN_WITHIN;
+                let since = |at| now.saturating_duration_since(at);
                 // Sent again after its answer, its first try is what wasn't read.
                 let was_unread = |told| {
-                    let unread = known.unread.filter(|unread| *unread > told);
-                    unread.is_some_and(|unread| !is_long_ago(unread))
+                    known.unread.iter().any(|unread| {
+                        unread.at > told
+                            && since(unread.at) < ASKED_AGAIN_WITHIN
+                            && unread.length.is_none_or(|length| length == retry.length)
+                    })
                 };
                 match told {
-                    Some(told) if is_long_ago(*told) || was_unread(*told) => Meant::New,
+                    Some(told) if since(*told) >= retry.within || was_unread(*told) => Meant::New,
                     Some(_) | None => Meant::Job(*job),
                 }
             }
@@ -374,11 +404,18 @@ mod tests {
     use axum::http::HeaderMap;
     use tokio::sync::Semaphore;
 
+    /// Of a client that waits ten minutes for its answer.
+    const RETRY: Retry<'_> = Retry {
+        request: "r",
+        length: 7,
+        within: Duration::from_secs(600),
+    };
+
     #[test]
     fn retry_of_what_was_refused_is_new() {
         let (attempts, now) = (Attempts::default(), Instant::now());
         let later = Refusal::from(Failure::later(503, "queue-full", "full"));
-        let meant = |now| attempts.recall("r", now).0;
+        let meant = |now| attempts.recall(RETRY, now).0;
         assert_eq!(meant(now), Meant::Unknown);
         attempts.remember("r", Err(&later), now);
         assert_eq!(meant(now), Meant::New);
@@ -471,15 +508,21 @@ mod tests {
     #[test]
     fn retry_long_after_an_answer_is_new() {
         let attempts = Attempts::default();
-        let meant = |after| attempts.recall("r", Instant::now() + after).0;
+        let meant = |after| attempts.recall(RETRY, Instant::now() + after).0;
         attempts.remember("r", Ok(JobId(1)), Instant::now());
-        let long = ASKED_AGAIN_WITHIN * 60;
+        let long = RETRY.within;
         assert_eq!(meant(long), Meant::Job(JobId(1)), "nobody had an answer");
         attempts.told(JobId(1));
-        assert_eq!(meant(Duration::ZERO), Meant::Job(JobId(1)), "or lost it");
+        let lost = long - Duration::from_secs(1);
+        assert_eq!(meant(lost), Meant::Job(JobId(1)), "or lost it");
         assert_eq!(meant(long), Meant::New);
-        attempts.refused_unread();
-        assert_eq!(meant(Duration::ZERO), Meant::New);
+        attempts.refused_unread(Some(8));
+        assert_eq!(meant(Duration::ZERO), Meant::Job(JobId(1)), "another's");
+        for length in [Some(7), None] {
+            attempts.told(JobId(1));
+            attempts.refused_unread(length);
+            assert_eq!(meant(Duration::ZERO), Meant::New);
+        }
         attempts.told(JobId(1));
         assert_eq!(
             meant(Duration::ZERO),
