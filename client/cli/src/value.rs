@@ -226,9 +226,9 @@ pub(super) fn job(word: &str) -> Result<JobId, String> {
     found.map_err(|_| "expected a job such as j41: `agentctl jobs` lists them".to_owned())
 }
 
-/// What looks like a job is one.
+/// What looks like a job is one. A number alone may be meant as either.
 pub(super) fn job_or_session(word: &str) -> Result<JobOrSession, String> {
-    if let Ok(job) = job(word) {
+    if let Ok(job) = word.parse() {
         return Ok(JobOrSession::Job(job));
     }
     if word.is_empty() || word.bytes().all(|byte| byte.is_ascii_digit()) {

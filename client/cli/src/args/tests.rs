@@ -250,7 +250,7 @@ fn what_can_not_be_meant_is_refused() {
     for words in [
         "agentctl abort 41",
         "agentctl send -c -s main more",
-        "agentctl retry 41",
+        "agentctl retry 0",
         "agentctl watch --raw --json",
         "agentctl agents restart",
         "agentctl restart pi --deadline 5",
