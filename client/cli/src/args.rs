@@ -257,10 +257,9 @@ Examples:
   agentctl collect j41 j42 --any --timeout 60
   agentctl collect --label run=7
 
-Results come in the order asked, those of --collect in that of the prompts; `agentctl jobs
-JOB --json` has the prompt and the labels of one. Without a daemon the results that are stored are
-printed. Exit codes: 0 all is done, 1 a job failed, 69 some are not done and no daemon runs, 124
-some are not done yet")]
+Results come in the order asked; `agentctl jobs JOB --json` has the prompt and labels of one.
+Without a daemon the results that are stored are printed. Exit codes: 0 all is done, 1 a job
+failed, 69 some are not done and no daemon runs, 124 some are not done yet")]
     #[command(
         override_usage = "agentctl collect [OPTIONS] <JOB>...\n       agentctl collect [OPTIONS] --label <KEY[=VALUE]>"
     )]
