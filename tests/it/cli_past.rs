@@ -537,7 +537,10 @@ fn backup_that_takes_long_says_what_it_does() {
         .read_to_string(&mut text)
         .unwrap();
     assert!(status.success(), "{status} {shown}");
-    assert_eq!(text, "/tmp/copy (1.0 KiB)\n");
+    assert_eq!(
+        text,
+        "/tmp/copy (1.0 KiB), without the configuration and its keys\n"
+    );
     // The line is gone again.
     while let Ok(count @ 1..) = screen.read(&mut part) {
         shown += &String::from_utf8_lossy(&part[..count]);

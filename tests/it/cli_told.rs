@@ -112,6 +112,25 @@ fn send_for_later_says_that_it_waits() {
 }
 
 #[test]
+fn session_without_a_login_says_who_chose_it() {
+    let daemon = Daemon::start();
+    let send = |more: &[&str]| {
+        let words = [&["send", "-s", "trip", "hi"][..], more].concat();
+        daemon.agentctl(&words)
+    };
+    assert_eq!(send(&[]).code, Some(0));
+    let kept = "goes on with the provider and model that it was given last";
+    let chosen = send(&["--provider", "gemini"]);
+    assert_eq!(
+        (chosen.code, chosen.stderr.contains(kept)),
+        (Some(78), false)
+    );
+    let again = send(&[]);
+    assert_eq!((again.code, again.stderr.contains(kept)), (Some(78), true));
+    assert_eq!(send(&["--provider", "echo"]).code, Some(0));
+}
+
+#[test]
 fn jobs_are_found_by_their_number_alone() {
     let daemon = Daemon::start();
     assert_eq!(daemon.agentctl(&["dispatch", "hi"]).stdout, "j1\n");

@@ -55,7 +55,10 @@ pub(super) async fn backup(args: BackupArgs, socket: Option<&Path>) -> io::Resul
             return "no copy is made by itself any more; those that were made stay\n".to_owned();
         }
         let path = output::safe(&copied.path);
-        format!("{path} ({})\n", render::size(copied.bytes))
+        format!(
+            "{path} ({}), without the configuration and its keys\n",
+            render::size(copied.bytes)
+        )
     })
 }
 

@@ -18,6 +18,9 @@ use super::wording;
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table};
 
+/// Characters of a label's value in a table.
+const LABEL_SHOWN: usize = 16;
+
 /// `jobs` for people.
 #[must_use]
 pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
@@ -49,7 +52,7 @@ pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
                 row.session.as_str().into(),
             ];
             if labelled {
-                cells.push(labels(&row.labels).into());
+                cells.push(short_labels(&row.labels).into());
             }
             if some_do {
                 cells.push(preview_in(row.doing.as_deref().unwrap_or("-"), style).into());
@@ -112,14 +115,24 @@ pub(super) const fn phase(phase: JobPhase) -> &'static str {
 }
 
 pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
-    let shown: Vec<String> = labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    if shown.is_empty() {
-        "-".to_owned()
-    } else {
-        shown.join(" ")
+    let pairs = labels.iter().map(|(key, value)| format!("{key}={value}"));
+    joined(pairs.collect())
+}
+
+/// The same without what is too long to be read, as the sums that a face finds its requests by.
+fn short_labels(labels: &BTreeMap<String, String>) -> String {
+    let pairs = labels.iter().map(|(key, value)| {
+        let begins: String = value.chars().take(LABEL_SHOWN).collect();
+        let cut = if begins.len() < value.len() { ".." } else { "" };
+        format!("{key}={begins}{cut}")
+    });
+    joined(pairs.collect())
+}
+
+fn joined(pairs: Vec<String>) -> String {
+    match pairs.is_empty() {
+        true => "-".to_owned(),
+        false => pairs.join(" "),
     }
 }
 

@@ -60,7 +60,8 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
         output::note(&match is_past {
             true => format!("{start} is past: the turn starts now"),
             false => format!(
-                "the turn starts at {start}, and its answer is waited for; `dispatch` doesn't wait"
+                "the turn starts at {start}, and its answer is waited for: Ctrl-C cancels it, and \
+                 `dispatch` doesn't wait"
             ),
         });
     }

@@ -6,10 +6,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use agentd_protocol::line::{MessageEnd, StatusAnswer, Stop, TurnFacts};
+use agentd_protocol::line::{Context, ErrorLine, MessageEnd, StatusAnswer, Stop, TurnFacts};
 use agentd_protocol::request::{OnQuestion, Retry, Send};
 use agentd_protocol::rows::JobRow;
-use agentd_protocol::{JobId, Line};
+use agentd_protocol::{Code, JobId, Line};
 
 use super::activity::{self, Activity};
 use super::footer::{self, GoOn};
@@ -58,6 +58,8 @@ pub(super) struct TurnText {
     accepted: Option<(JobId, String)>,
     /// Was the session chosen by its name?
     names_session: bool,
+    /// Or a provider or a model?
+    chooses_model: bool,
 }
 
 impl TurnText {
@@ -89,6 +91,7 @@ impl TurnText {
             says_cancelled: false,
             accepted: None,
             names_session: send.is_some_and(|send| send.session.is_some()),
+            chooses_model: send.is_some_and(|send| send.provider.is_some() || send.model.is_some()),
         }
     }
 
@@ -172,6 +175,19 @@ impl TurnText {
         if let Some(held) = held {
             let hint = render::of_held(held, session);
             self.note(&hint);
+        }
+    }
+
+    /// Where nobody is logged in, an earlier send may have chosen that one.
+    fn about_pins(&mut self, error: &ErrorLine) {
+        let goes_on = error.turn.as_ref().is_some_and(|turn| {
+            turn.context == Some(Context::Continued) && turn.provider.is_some()
+        });
+        if error.code == Code::AgentAuth && goes_on && !self.chooses_model {
+            self.note(
+                "a session goes on with the provider and model that it was given last: \
+                 `--provider` and `--model` give it others",
+            );
         }
     }
 
@@ -260,6 +276,7 @@ impl View for TurnText {
             }
             Line::Error(error) => {
                 self.finish(error.turn.as_ref().unwrap_or(&TurnFacts::default()))?;
+                self.about_pins(error);
                 self.notify("failed");
                 Ok(())
             }

@@ -111,7 +111,7 @@ pub struct RetryJobArgs {
     #[arg(long)]
     pub no_fallback: bool,
     /// The same key is the same job; a random one when not given
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, alias = "key", value_name = "KEY")]
     pub idempotency_key: Option<String>,
     /// What is seen of it.
     #[command(flatten)]
@@ -128,7 +128,7 @@ pub struct TurnArgs {
     #[arg(long)]
     pub no_fallback: bool,
     /// The same key is the same job; a random one when not given
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, alias = "key", value_name = "KEY")]
     pub idempotency_key: Option<String>,
 }
 
