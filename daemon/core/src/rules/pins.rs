@@ -11,7 +11,7 @@ use agentd_protocol::{Code, Id, Request};
 
 use crate::agent::Agent;
 use crate::event::RequestContext;
-use crate::ids::{ConnId, TurnId, WorkerId};
+use crate::ids::{ConnId, SessionId, TurnId, WorkerId};
 use crate::jobs::job::{Phase, Repins};
 use crate::outbox::awaiting::Awaiting;
 use crate::pins;
@@ -206,6 +206,7 @@ impl State {
     /// Who counted on pins that were on their way to the store goes on: they are accepted, or not.
     pub(crate) fn go_on_behind_pins(&mut self) {
         for session in self.sessions.take_settled() {
+            self.unpin_stored(session);
             let key = format!("{PINS}{}", session.0);
             let Some(waited) = self.sessions.unpark(&key) else {
                 continue;
@@ -263,8 +264,20 @@ impl State {
             if *known.pins != now(repins.to) {
                 return;
             }
-            let (session, pins) = (known.shown(), now(repins.from));
-            known.pins = pins.clone().into();
+            known.pins = now(repins.from).into();
+            known.unpins = true;
+            if known.repinning.is_none() {
+                self.unpin_stored(session);
+            }
+        }
+    }
+
+    /// The store has the pins of a session from which one was taken back.
+    fn unpin_stored(&mut self, session: SessionId) {
+        let known = self.sessions.get_mut(&session);
+        if let Some(known) = known.filter(|known| known.unpins && known.repinning.is_none()) {
+            known.unpins = false;
+            let (session, pins) = (known.shown(), (*known.pins).clone());
             let write = Write::Model { session, pins };
             self.outbox.commit(Awaiting::Nothing, vec![write]);
         }

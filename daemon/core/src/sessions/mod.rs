@@ -117,16 +117,19 @@ impl Sessions {
 
     /// What was on its way to the store, and may have been to change a session's pins, is answered.
     pub(crate) fn settles(&mut self, session: SessionId, answered: Repinning) {
-        if let Some(known) = self.all.get_mut(&session) {
+        let known = self.all.get_mut(&session);
+        let unpins = known.is_some_and(|known| {
             // Of a dispatch another one may be behind it.
             known.repinning.take_if(|repinning| *repinning == answered);
-        }
-        if !self.loading.is_empty() {
+            known.unpins && known.repinning.is_none()
+        });
+        if unpins || !self.loading.is_empty() {
             self.settled.push(session);
         }
     }
 
-    /// Those of which something was answered in this event, while somebody waited for some.
+    /// Those of which something was answered in this event, while somebody waited for some or a pin was
+    /// taken back.
     pub(crate) fn take_settled(&mut self) -> Vec<SessionId> {
         std::mem::take(&mut self.settled)
     }

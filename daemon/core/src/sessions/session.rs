@@ -23,6 +23,9 @@ pub(crate) struct Session {
     pub(crate) pins: Rare<Pins>,
     /// What may change that, and is on its way to the store: what comes behind it waits.
     pub(crate) repinning: Option<Repinning>,
+    /// Was a pin taken back meanwhile? The store hears of that when it has answered, as it takes writes
+    /// in their order.
+    pub(crate) unpins: bool,
     /// What the process of its last turn was started with.
     pub(crate) last: Rare<Pins>,
     /// What its agent is told before the conversation.
@@ -110,6 +113,7 @@ impl Session {
             real_cwd: None,
             pins: Rare::default(),
             repinning: None,
+            unpins: false,
             last: Rare::default(),
             system: None,
             mcp_servers: McpServers::default(),

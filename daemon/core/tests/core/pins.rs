@@ -396,6 +396,23 @@ fn pins_that_its_program_refuses_bind_nothing() {
 }
 
 #[test]
+fn pins_taken_back_leave_those_on_their_way() {
+    let mut world = World::new(settings());
+    let conn = world.connect();
+    let send = r#"{"type":"send","text":"x","agent":"one","session":"s""#;
+    world.request(conn, 1, &format!(r#"{send},"model":"nope"}}"#));
+    // Another one is on its way to a store that says nothing just then.
+    world.prompt_store = false;
+    world.request(conn, 2, &format!(r#"{send},"model":"m"}}"#));
+    let process = *world.processes.keys().next().unwrap();
+    world.exit(process, Exit::Code(78));
+    world.prompt_store = true;
+    world.pass(Duration::ZERO);
+    assert_eq!(world.answer(conn, 1)["code"], "worker-start-failed");
+    assert_eq!(world.sessions["s"].pins.model.as_deref(), Some("m"));
+}
+
+#[test]
 fn pins_of_replayed_sends_bind_nothing() {
     let mut world = World::new(settings());
     let conn = world.connect();
