@@ -112,6 +112,22 @@ fn send_for_later_says_that_it_waits() {
 }
 
 #[test]
+fn usage_errors_say_what_was_most_likely_meant() {
+    let place = Place::new("");
+    for (words, tip) in [
+        ("send fix the test", "in quotes"),
+        ("agents add loud tr a-z A-Z", "--kind exec -- PROGRAM"),
+        ("export trip", "`agentctl history NAME --full"),
+        ("sessions export trip", "`agentctl history NAME --full"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let refused = place.agentctl(&words);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(tip), "{refused:?}");
+    }
+}
+
+#[test]
 fn session_without_a_login_says_who_chose_it() {
     let daemon = Daemon::start();
     let send = |more: &[&str]| {

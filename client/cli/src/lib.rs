@@ -139,21 +139,29 @@ fn join_time(words: &mut Vec<OsString>) {
     }
 }
 
-/// What was most likely meant by words too many: a text that the shell has taken apart.
+/// What was most likely meant by words too many: a text that the shell has taken apart, or something that
+/// is said in another way.
 fn with_tip(mut error: clap::Error, words: &[OsString]) -> clap::Error {
-    let command = words.iter().skip(1).find_map(|word| word.to_str());
-    let is_word = |value: &ContextValue| match value {
-        ContextValue::String(word) => !word.starts_with('-'),
+    let is_word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => !word.starts_with('-'),
         _ => false,
     };
-    if error.kind() == ErrorKind::UnknownArgument
-        && matches!(command, Some("send" | "run" | "steer"))
-        && error.get(ContextKind::InvalidArg).is_some_and(is_word)
-    {
-        let tip = "put a text of several words in quotes: `agentctl send \"fix the test\"`";
-        let tips = ContextValue::StyledStrs(vec![tip.into()]);
-        error.insert(ContextKind::Suggested, tips);
-    }
+    let said = words.iter().skip(1).filter_map(|word| word.to_str());
+    let said: Vec<&str> = said.take(2).collect();
+    let of_one = "`agentctl history NAME --full` shows one session, with `--json` as data";
+    let tip = match (error.kind(), &said[..]) {
+        (ErrorKind::UnknownArgument, ["send" | "run" | "steer", ..]) if is_word => {
+            "put a text of several words in quotes: `agentctl send \"fix the test\"`"
+        }
+        (ErrorKind::UnknownArgument, ["agents", "add"]) if is_word => {
+            "put a program behind `--`: `agentctl agents add NAME --kind exec -- PROGRAM`"
+        }
+        (ErrorKind::UnknownArgument, ["export", ..]) if is_word => of_one,
+        (ErrorKind::InvalidSubcommand, ["sessions", "export"]) => of_one,
+        _ => return error,
+    };
+    let tips = ContextValue::StyledStrs(vec![tip.into()]);
+    error.insert(ContextKind::Suggested, tips);
     error
 }
 
