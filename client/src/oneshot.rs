@@ -161,8 +161,16 @@ mod tests {
     async fn one_shot_is_told_why_and_leaves() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("agentd");
-        std::fs::write(&script, "#!/bin/sh\necho \"$@\"\ncat\n").unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by a process of its own: one that another test starts meanwhile would have it open
+        // for writing ("Text file busy").
+        let written = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "printf '#!/bin/sh\\necho \"$@\"\\ncat\\n' > $0 && chmod 755 $0",
+            ])
+            .arg(&script)
+            .status();
+        assert!(written.unwrap().success());
         let (mut oneshot, mut stdout, stdin) =
             OneShot::run(&script, Reason::Refused, Asks::Anything).unwrap();
         drop(stdin);

@@ -46,11 +46,8 @@ fn shell(text: &str) -> Result<(), String> {
     let stubs = place.path("stubs");
     std::fs::create_dir(&stubs).unwrap();
     for program in ["agentctl", "agentd", "timmy"] {
-        let stub = stubs.join(program);
-        let script = format!("#!/bin/sh\nprintf '%s\\0' {program} \"$@\" '{END}' >>\"$CALLS\"\n");
-        std::fs::write(&stub, script).unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&stub, mode).unwrap();
+        let script = format!("printf '%s\\0' {program} \"$@\" '{END}' >>\"$CALLS\"");
+        crate::support::program(&stubs, program, &script);
     }
     let script = format!(
         "command_not_found_handle() {{ return 0; }}\nkill() {{ :; }}\nexec() {{ :; }}\n{text}\nwait\n"

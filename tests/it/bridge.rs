@@ -1,13 +1,11 @@
 //! `agentctl serve bridge` from a host's side, with a real daemon and real agents behind it.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::acp_server::editor::Editor;
 use crate::faults_terminal::OnTerminal;
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill, wait_for};
+use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, kill, program, wait_for};
 
 /// The flags that the host of this protocol gives.
 const FLAGS: [&str; 6] = [
@@ -21,13 +19,12 @@ const FLAGS: [&str; 6] = [
 
 /// A program called `hermes`, which is the bridge, as the book has it.
 fn hermes(place: &Place) -> std::path::PathBuf {
-    let program = place.path("hermes");
-    if !program.exists() {
-        let text = format!("#!/bin/sh\nshift\nexec {AGENTCTL} serve bridge \"$@\"\n");
-        std::fs::write(&program, text).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let file = place.path("hermes");
+    if !file.exists() {
+        let script = format!("shift\nexec {AGENTCTL} serve bridge \"$@\"");
+        program(place.dir.path(), "hermes", &script);
     }
-    program
+    file
 }
 
 /// What a host does for one turn: it starts the program, writes one line, and closes its input.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{AGENTCTL, Daemon, Finished, Place, finish, is_alive, program, wait_for};
+use crate::support::{
+    AGENTCTL, Daemon, Finished, Place, finish, is_alive, program, program_of, wait_for,
+};
 
 pub const SYSTEM: &str = "/usr/bin:/bin";
 
@@ -230,12 +232,8 @@ fn version_that_fails_is_told_in_its_words() {
     );
     program(&bin, "codex", "kill -SEGV $$");
     program(&bin, "goose", ":");
-    let claude = bin.join("claude");
-    let script = |first: &str| {
-        std::fs::write(&claude, format!("{first}\n")).unwrap();
-        std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    script("#!/usr/bin/env no-such-node");
+    let claude = |text: &str| program_of(&bin, "claude", text);
+    claude("#!/usr/bin/env no-such-node");
     let daemon = start(place);
     let why = |name: &str| {
         let row = row(&daemon, name);
@@ -265,7 +263,7 @@ fn version_that_fails_is_told_in_its_words() {
     );
     assert!(why("claude").contains("no-such-node"), "{}", why("claude"));
     // The file is another, so it is asked at once.
-    script(
+    claude(
         "#!/bin/sh\ncase $1 in --version) echo '2.0 (Claude Code)';; --help) echo --input-format;; esac",
     );
     let mended = row(&daemon, "claude");
@@ -275,7 +273,7 @@ fn version_that_fails_is_told_in_its_words() {
         "{mended}"
     );
     // Dead from the start on, it is not even chosen.
-    script("#!/no/such/node");
+    claude("#!/no/such/node");
     let daemon = start(daemon.kill());
     let dead = row(&daemon, "claude");
     assert!(

@@ -240,10 +240,7 @@ fn doctor_names_provider_keys_and_shows_none() {
 #[test]
 fn doctor_tells_who_is_not_logged_in() {
     let place = Place::new(&Daemon::config(""));
-    let codex = place.path("bin/codex");
-    fs::create_dir_all(codex.parent().unwrap()).unwrap();
-    fs::write(&codex, "#!/bin/sh\n").unwrap();
-    set_mode(&codex, 0o755);
+    program(&place.path("bin"), "codex", "");
     let told = doctor(&place, &[]);
     let found = told.only("agents")["found"].as_str().unwrap();
     let (usable, waiting) = found.split_once("; not yet: ").expect(found);

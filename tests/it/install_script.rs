@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,9 +42,7 @@ impl Target {
             fs::create_dir_all(top.join(sub)).unwrap();
         }
         for name in PROGRAMS {
-            let path = top.join("bin").join(name);
-            fs::write(&path, format!("#!/bin/sh\n{program}\n")).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            crate::support::program(&top.join("bin"), name, program);
         }
         for page in ["agentctl", more] {
             fs::write(top.join(format!("share/man/man1/{page}.1")), version).unwrap();

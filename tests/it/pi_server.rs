@@ -1,6 +1,5 @@
 //! `agentctl serve pi` from a client's side, with a real daemon and real agents behind it.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
@@ -8,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::acp_server::editor::Editor;
 use crate::support::{
-    AGENTCTL, DEADLINE, Daemon, Place, chaos_worker, finish_within, kill, skipped, wait_for,
+    AGENTCTL, DEADLINE, Daemon, Place, chaos_worker, finish_within, kill, program, skipped,
+    wait_for,
 };
 
 fn client(place: &Place) -> Editor {
@@ -34,9 +34,8 @@ fn rpc_client(daemon: &Daemon, ci: &Path, client: &str) -> Value {
     let dir = daemon.path("bin");
     std::fs::create_dir(&dir).unwrap();
     std::os::unix::fs::symlink(AGENTCTL, dir.join("pi")).unwrap();
-    let face = format!("#!/bin/sh\nshift\nexec {}/pi \"$@\"\n", dir.display());
-    std::fs::write(dir.join("node"), face).unwrap();
-    std::fs::set_permissions(dir.join("node"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let face = format!("shift\nexec {}/pi \"$@\"", dir.display());
+    program(&dir, "node", &face);
     let mut command = daemon
         .place
         .command(ci.join("node-22/node_modules/node/bin/node"));

@@ -7,7 +7,6 @@
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,12 +185,14 @@ impl Sshd {
         std::fs::create_dir(self.bin()).unwrap();
         let ssh = self.bin().join("ssh");
         let real = self.programs.ssh.display();
-        std::fs::write(
-            &ssh,
-            format!("#!/bin/sh\nexec {real} -F {dir}/config \"$@\"\n"),
-        )
-        .unwrap();
-        std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Written by a process of its own: one that another test starts meanwhile would have it open
+        // for writing ("Text file busy").
+        let written = Command::new("sh")
+            .args(["-c", "printf '%s' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .arg(&ssh)
+            .arg(format!("#!/bin/sh\nexec {real} -F {dir}/config \"$@\"\n"))
+            .status();
+        assert!(written.unwrap().success());
     }
 }
 

@@ -394,19 +394,23 @@ impl Client {
     }
 }
 
-/// What a program left behind.
 /// A shell script that people would call a program.
 ///
 /// Written by a process of its own, as copies are: one that another test starts meanwhile would have
 /// the file open for writing, and nobody could run it ("Text file busy").
 pub fn program(dir: &Path, name: &str, script: &str) -> PathBuf {
+    program_of(dir, name, &format!("#!/bin/sh\n{script}"))
+}
+
+/// The same with a first line of its own.
+pub fn program_of(dir: &Path, name: &str, text: &str) -> PathBuf {
     std::fs::create_dir_all(dir).unwrap();
     let file = dir.join(name);
     let mut write = Command::new("sh");
     write
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
         .arg(&file);
-    let written = finish(write, format!("#!/bin/sh\n{script}\n").as_bytes());
+    let written = finish(write, format!("{text}\n").as_bytes());
     assert_eq!(written.code, Some(0), "{written:?}");
     file
 }
@@ -419,6 +423,7 @@ pub fn copy_program(from: impl AsRef<std::ffi::OsStr>, to: &Path) {
     assert_eq!(copied.code, Some(0), "{copied:?}");
 }
 
+/// What a program left behind.
 #[derive(Debug)]
 pub struct Finished {
     pub code: Option<i32>,

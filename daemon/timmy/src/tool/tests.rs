@@ -97,6 +97,21 @@ impl AllowedPath {
         std::fs::write(path, content).unwrap();
     }
 
+    /// Writes a program that can be run at once. A process of its own does it: one that another test
+    /// starts meanwhile would have the file open for writing ("Text file busy").
+    pub(crate) fn program(&self, name: &str, script: &str) {
+        self.write(name, "");
+        let written = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "printf '%s' \"$1\" > \"$0.new\" && chmod 755 \"$0.new\" && mv \"$0.new\" \"$0\"",
+            ])
+            .arg(self.path(name))
+            .arg(script)
+            .status();
+        assert!(written.unwrap().success());
+    }
+
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }

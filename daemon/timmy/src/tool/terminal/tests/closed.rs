@@ -1,7 +1,5 @@
 //! What is closed to a command wherever it is, and what no path leads to.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use super::*;
 
 #[tokio::test]
@@ -329,9 +327,7 @@ fn first_on_path(terminal: &mut Terminal, dir: &str) {
 }
 
 fn plant(terminal: &Terminal, name: &str, script: &str) {
-    terminal.place.write(name, script);
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(terminal.place.path(name), mode).unwrap();
+    terminal.place.program(name, script);
 }
 
 #[tokio::test]

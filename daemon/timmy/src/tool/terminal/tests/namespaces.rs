@@ -1,7 +1,5 @@
 //! A command in a namespace of processes, and where none may be made.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use agentd_protocol::line::Reach;
 
 use super::outliving::in_workspace;
@@ -187,14 +185,13 @@ async fn namespace_that_may_not_be_made_is_told() {
 
 /// timmy, in a namespace of users in which something is in its way.
 fn hindered(terminal: &Terminal, itself: &Path, number: usize, hindrance: &str) -> PathBuf {
-    let program = terminal.place.path(&format!("hindered-{number}"));
+    let name = format!("hindered-{number}");
     let text = format!(
         "#!/bin/sh\nexec unshare -Urm sh -c '{hindrance} || exit 99; exec \"$@\"' sh {} \"$@\"\n",
         itself.display()
     );
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    program
+    terminal.place.program(&name, &text);
+    terminal.place.path(&name)
 }
 
 /// All that the user may have are in use: others may be hidden again in a moment, so nothing is shown.
