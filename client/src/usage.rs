@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentd_protocol::answered;
 use agentd_protocol::rows::UsageRow;
-pub use agentd_protocol::sums::{By, NamedSum, Sum, Sums, sums};
+pub use agentd_protocol::sums::{By, NamedSum, Sum, Sums, UNKNOWN, sums};
 use agentd_protocol::work::Usage;
 
 use crate::asked::{Reply, RequestError};
@@ -24,17 +24,25 @@ impl Client {
         Ok(rows)
     }
 
-    /// The same added up: all together, and by a name.
+    /// The same added up: all together, and by a name, or by several at once (`2026-11-28, timmy`).
     ///
     /// # Errors
     /// When the daemon refuses, or doesn't answer.
     pub async fn usage_sums(
         &mut self,
         since: Option<Duration>,
-        by: By,
+        by: &[By],
     ) -> Result<(Sum, Vec<NamedSum>), RequestError> {
         let mut sums = Sums::default();
-        let pages = self.usage_pages(asked(since, Some(by)), |row| sums.add(&row, by));
+        // The daemon adds up by one thing.
+        let (asked, single) = match by {
+            [by] => (asked(since, Some(*by)), Some(*by)),
+            _ => (asked(since, None), None),
+        };
+        let pages = self.usage_pages(asked, |row| match single {
+            Some(by) => sums.add(&row, by),
+            None => sums.add_by_each(&row, by),
+        });
         if let Some(added_up) = pages.await? {
             return Ok(added_up);
         }

@@ -87,7 +87,7 @@ fn dispatch_collects_results_in_the_order_asked() {
 #[test]
 fn lines_of_standard_input_are_prompts_or_sends() {
     let daemon = Daemon::start();
-    let input = "plain prompt\n\n{\"prompt\":\"an object\",\"agent\":\"timmy\"}\n";
+    let input = "plain prompt\n\n{\"prompt\":\"an object\",\"agent\":\"timmy\",\"labels\":{\"part\":\"2\"}}\n";
     let dispatched = piped(
         &daemon.place,
         &["dispatch", "--agent", "chaos", "--collect", "--json"],
@@ -97,6 +97,9 @@ fn lines_of_standard_input_are_prompts_or_sends() {
     let shown = |item: usize| (&results[item]["text"], &results[item]["agent"]);
     assert_eq!(shown(0), (&json!("plain prompt"), &json!("chaos")));
     assert_eq!(shown(1), (&json!("an object"), &json!("timmy")));
+    // Which one is which is told.
+    assert_eq!(results[1]["preview"], "an object");
+    assert_eq!(results[1]["labels"], json!({"part": "2"}));
 
     let wrong = piped(&daemon.place, &["dispatch"], "fine\n{\"promt\":\"a\"}\n");
     assert_eq!(wrong.code, Some(2), "{wrong:?}");

@@ -208,6 +208,39 @@ fn backup_is_a_store_and_export_is_whole() {
 }
 
 #[test]
+fn export_of_a_session_has_nothing_else() {
+    let daemon = Daemon::start();
+    for (session, text) in [("kept", "one"), ("other", "two"), ("kept", "three")] {
+        finished(&daemon, &["--session", session, text]);
+    }
+    said(&daemon.agentctl(&["sessions", "close", "other"]));
+    for (session, jobs) in [("kept", &["j1", "j3"][..]), ("other", &["j2"])] {
+        let exported = daemon.agentctl(&["export", session]);
+        let rows: Vec<Value> = said(&exported)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let of_kind = |kind: &'static str| rows.iter().filter(move |row| row["kind"] == kind);
+        let exported: Vec<&str> = of_kind("job").flat_map(|row| row["job"].as_str()).collect();
+        assert_eq!(exported, jobs, "{rows:#?}");
+        let sessions: Vec<&Value> = of_kind("session").collect();
+        assert_eq!(sessions.len(), 1, "{rows:#?}");
+        assert!(
+            sessions[0]["session"]
+                .as_str()
+                .unwrap()
+                .starts_with(session)
+        );
+    }
+    let none = daemon.agentctl(&["export", "nowhere"]);
+    assert_ne!(none.code, Some(0), "{none:?}");
+    assert!(
+        none.stderr.contains("there is no session `nowhere`"),
+        "{none:?}"
+    );
+}
+
+#[test]
 fn what_happened_is_watched_from_a_cursor_on() {
     let daemon = Daemon::start();
     finished(&daemon, &["--session", "w", "chaos:say before"]);

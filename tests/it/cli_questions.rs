@@ -213,6 +213,38 @@ fn restart_waits_for_questions_anybody_may_answer() {
 }
 
 #[test]
+fn question_of_a_script_is_answered_elsewhere() {
+    let daemon = Daemon::start();
+    let asked = "may I [[ask paint the shed?]]";
+    let echo = ["--agent", "timmy", "--provider", "echo"];
+    let sent = daemon.agentctl(
+        &[
+            &["dispatch", asked, asked, "--on-question", "wait"],
+            &echo[..],
+        ]
+        .concat(),
+    );
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    for (question, answer, text) in [
+        ("j1-q1", "--approve", "may I allowed"),
+        ("j2-q1", "--deny", "may I denied: the user said no"),
+    ] {
+        wait_for("it asks", || {
+            let open = daemon.agentctl(&["questions"]).stdout;
+            (open.contains(question) && open.contains("paint the shed?")).then_some(())
+        });
+        let answered = daemon.agentctl(&["answer", question, answer]);
+        assert_eq!(answered.code, Some(0), "{answered:?}");
+        let done = daemon.agentctl(&["collect", &question[..2]]);
+        assert!(done.stdout.ends_with(&format!("{text}\n")), "{done:?}");
+    }
+    // Nobody is there who could answer.
+    let alone = [&["send", asked, "--on-question", "deny"], &echo[..]].concat();
+    let denied = daemon.agentctl(&alone);
+    assert!(denied.stdout.starts_with("may I denied: "), "{denied:?}");
+}
+
+#[test]
 fn secret_is_read_from_standard_input_only() {
     let question = json!({"question_id": "j1-q1", "job": "j1", "session": "s", "kind": "secret",
         "title": "the token?", "options": [], "expires_at": "2100-01-01T00:00:00Z"});

@@ -59,6 +59,13 @@ fn turns_are_added_up_by_whatever_is_asked() {
     );
     let day = days["sums"][0]["name"].as_str().unwrap();
     assert_eq!(day.len(), "2026-11-22".len());
+    let both = daemon
+        .place
+        .agentctl(&["usage", "--by", "day,agent", "--json"]);
+    let both = json(&both.stdout);
+    assert_eq!(both["by"], "day,agent");
+    assert_eq!(both["sums"][1]["name"], format!("{day}, timmy"));
+    assert_eq!(both["sums"][1]["sum"]["turns"], 2);
     let later = daemon.place.agentctl(&["usage", "--since", "0s"]);
     assert_eq!(later.stdout, "no turn has ended\n");
 }

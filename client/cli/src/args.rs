@@ -37,7 +37,8 @@ pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, Watc
 pub use everywhere::EverywhereArgs;
 pub use http::{GatewayArgs, HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{
-    ColorArg, DoctorArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs, UsageBy,
+    ColorArg, DoctorArgs, ExportArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs,
+    UsageBy,
 };
 pub use pi::PiArgs;
 pub use remote::{
@@ -57,10 +58,10 @@ pub use webhook::{
     WebhookArgs, WebhookCommand, WebhookListArgs, WebhookUrlArgs,
 };
 pub use work::{
-    AnswerArgs, BackupArgs, CloseSessionsArgs, CollectArgs, CompactArgs, DispatchArgs, ExportArgs,
-    HistoryArgs, JobsArgs, ListSessionsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs,
-    QuestionsArgs, RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs,
-    SessionsCommand, ShowSessionArgs, SteerArgs,
+    AnswerArgs, BackupArgs, CloseSessionsArgs, CollectArgs, CompactArgs, DispatchArgs, HistoryArgs,
+    JobsArgs, ListSessionsArgs, ModelArgs, NewSessionArgs, PhaseArg, PsArgs, QuestionsArgs,
+    RenameSessionArgs, RestoreArgs, SearchArgs, SessionArgs, SessionsArgs, SessionsCommand,
+    ShowSessionArgs, SteerArgs,
 };
 
 /// Talk to AI agents through the per-user daemon `agentd`.
@@ -270,7 +271,6 @@ Examples:
   agentctl jobs
   agentctl jobs j41
   agentctl jobs --agent claude --limit 5
-  agentctl jobs --state running
   agentctl jobs --label run=7 --since 2h --json | jq -r '.jobs[].job'")]
     Jobs(JobsArgs),
     /// List what runs and what waits now
@@ -281,7 +281,7 @@ Examples:
 Examples:
   agentctl usage
   agentctl usage --since 7d --by model
-  agentctl usage --by day --csv > usage.csv
+  agentctl usage --by day,agent --csv > usage.csv
 
 It is counted from the results that are stored: what is forgotten isn't in it. `local` is what a
 model on your own machines answered. Days are those of UTC. Nothing leaves this machine.")]
@@ -369,11 +369,11 @@ Examples:
 Examples:
   agentctl stop && agentctl restore monday.db")]
     Restore(RestoreArgs),
-    /// Print everything stored, one JSON object on each line
+    /// Print everything stored, or a session, one JSON object on each line
     #[command(after_help = "\
 Examples:
   agentctl export > all.jsonl
-  agentctl export --output all.jsonl")]
+  agentctl export trip --output trip.jsonl")]
     Export(ExportArgs),
     /// Print what happens, as it happens, until Ctrl-C
     #[command(after_help = "\

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use agentd_protocol::work::Backup;
+use agentd_protocol::work::{Backup, Export};
 use serde_json::Value;
 
 use super::args::{BackupArgs, ExportArgs, PastArgs};
@@ -80,7 +80,10 @@ pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Resul
     let mut client = ask::past(socket, args.past).await?;
     let prints = args.output.is_none() && output::out_is_terminal();
     let mut busy = Busy::begin().unless(prints);
-    let mut pages = ExportPages::default();
+    let mut pages = ExportPages::new(Export {
+        session: args.of.or(args.session),
+        ..Export::default()
+    });
     let mut file = None;
     let mut count = 0;
     loop {

@@ -14,7 +14,7 @@ use agentd_protocol::request::{Send, Wait};
 use agentd_protocol::rows::DispatchedRow;
 use agentd_protocol::work::{JobPhase, Jobs};
 use agentd_protocol::{JobId, Line};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
@@ -285,7 +285,11 @@ async fn results(
     let exit = exit::of_collected(&found, wait);
     let missing = found.pending.clone();
     if json {
-        let Collected { results, pending } = found;
+        let Collected {
+            mut results,
+            pending,
+        } = found;
+        tell_apart(client, &mut results).await;
         let line = Line::Collect {
             ok: true,
             results,
@@ -310,6 +314,25 @@ async fn results(
         ));
     }
     Ok(exit)
+}
+
+/// Which result is which: each gets the beginning of its prompt, and its labels, as `jobs` has them.
+async fn tell_apart(client: &mut Client, results: &mut [Value]) {
+    for result in results {
+        let job = result["job"].as_str().and_then(|job| job.parse().ok());
+        let Some(job) = job else {
+            continue;
+        };
+        match client.job(job).await {
+            Ok(Some(row)) => {
+                result["preview"] = row.preview.into();
+                result["labels"] = json!(row.labels);
+            }
+            Ok(None) => {}
+            // The results are there all the same.
+            Err(_unknown) => return,
+        }
+    }
 }
 
 fn tell_missing(missing: &[JobId], all: usize) {

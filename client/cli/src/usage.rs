@@ -13,7 +13,7 @@ use super::exit::Exit;
 use super::output::safe;
 use super::value::took;
 use super::{ask, bench, output};
-use agentd_client::usage::{By, NamedSum, Sum};
+use agentd_client::usage::{By, NamedSum, Sum, UNKNOWN};
 use agentd_terminal::style::{Style, Tone};
 use agentd_terminal::table::{Cell, Column, table, wrapped};
 
@@ -24,18 +24,18 @@ type Sums = Vec<(Option<String>, Sum)>;
 
 pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut client = ask::past(socket, args.past).await?;
-    let asked = client.usage_sums(args.since, by(args.by)).await;
+    let asked = client.usage_sums(args.since, &by(&args.by)).await;
     client.close().await;
     let (total, by) = asked.map_err(|error| ask::tell(&error))?;
-    let by = in_order(by, args.by);
+    let by = in_order(by, &args.by);
     if args.json {
-        output::out_json(&as_json(&total, &by, args.by))?;
+        output::out_json(&as_json(&total, &by, &args.by))?;
     } else if args.csv {
-        output::out(&as_csv(&by, args.by)?)?;
+        output::out(&as_csv(&by, &args.by)?)?;
     } else {
         let all = by.len();
-        let by = without_benches(by, args.by);
-        output::out(&as_text(&total, &by, args.by, &Style::of_stdout()))?;
+        let by = without_benches(by, &args.by);
+        output::out(&as_text(&total, &by, &args.by, &Style::of_stdout()))?;
         if by.len() < all {
             output::note("turns of `agentctl bench` count in the total, and are not in the list");
         }
@@ -43,44 +43,46 @@ pub(super) async fn usage(args: UsageArgs, socket: Option<&Path>) -> io::Result<
     Ok(Exit::Done)
 }
 
-const fn by(by: UsageBy) -> By {
-    match by {
+fn by(by: &[UsageBy]) -> Vec<By> {
+    let one = |by: &UsageBy| match by {
         UsageBy::Agent => By::Agent,
         UsageBy::Provider => By::Provider,
         UsageBy::Model => By::Model,
         UsageBy::Day => By::Day,
         UsageBy::Session => By::Session,
-    }
+    };
+    by.iter().map(one).collect()
 }
 
-const fn word(by: UsageBy) -> &'static str {
-    match by {
+fn word(by: &[UsageBy]) -> String {
+    let one = |by: &UsageBy| match by {
         UsageBy::Agent => "agent",
         UsageBy::Provider => "provider",
         UsageBy::Model => "model",
         UsageBy::Day => "day",
         UsageBy::Session => "session",
-    }
+    };
+    by.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
 /// Days as they follow each other, everything else by how many turns it had.
-fn in_order(by: Vec<NamedSum>, how: UsageBy) -> Sums {
+fn in_order(by: Vec<NamedSum>, how: &[UsageBy]) -> Sums {
     let mut sums: Sums = by.into_iter().map(|by| (by.name, by.sum)).collect();
-    if how != UsageBy::Day {
+    if how.first() != Some(&UsageBy::Day) {
         sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.turns));
     }
     sums
 }
 
 /// Each bench has sessions of its own, which say nothing to anybody.
-fn without_benches(mut by: Sums, how: UsageBy) -> Sums {
-    if how == UsageBy::Session {
+fn without_benches(mut by: Sums, how: &[UsageBy]) -> Sums {
+    if how == [UsageBy::Session] {
         by.retain(|(name, _)| name.as_deref().is_none_or(|name| !bench::is_of_bench(name)));
     }
     by
 }
 
-fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {
+fn as_json(total: &Sum, by: &Sums, how: &[UsageBy]) -> String {
     let sums: Vec<_> = by
         .iter()
         .map(|(name, sum)| json!({"name": name, "sum": sum}))
@@ -89,10 +91,10 @@ fn as_json(total: &Sum, by: &Sums, how: UsageBy) -> String {
 }
 
 /// As it is read by spreadsheets. It is written to memory, so it has no error in practice.
-fn as_csv(by: &Sums, how: UsageBy) -> io::Result<String> {
+fn as_csv(by: &Sums, how: &[UsageBy]) -> io::Result<String> {
     let mut csv = csv::Writer::from_writer(Vec::new());
     csv.write_record([
-        word(how),
+        word(how).as_str(),
         "turns",
         "failed",
         "cancelled",
@@ -144,7 +146,7 @@ fn no_formula(name: &str) -> String {
     }
 }
 
-fn as_text(total: &Sum, by: &Sums, how: UsageBy, style: &Style) -> String {
+fn as_text(total: &Sum, by: &Sums, how: &[UsageBy], style: &Style) -> String {
     if total.turns == 0 {
         return "no turn has ended\n".to_owned();
     }
@@ -185,7 +187,7 @@ fn as_text(total: &Sum, by: &Sums, how: UsageBy, style: &Style) -> String {
         .iter()
         .map(|(name, sum)| {
             vec![
-                name.as_deref().unwrap_or("(not told)").into(),
+                name.as_deref().unwrap_or(UNKNOWN).into(),
                 sum.turns.to_string().into(),
                 failed(sum.failed),
                 cost(sum).into(),
@@ -270,7 +272,7 @@ mod tests {
             ("a\u{1b}]0;", "a\\u{1b}]0;"),
         ] {
             let by = vec![(Some(name.to_owned()), Sum::default())];
-            let csv = as_csv(&by, UsageBy::Model).unwrap();
+            let csv = as_csv(&by, &[UsageBy::Model]).unwrap();
             let (head, row) = csv.split_once('\n').unwrap();
             assert!(head.starts_with("model,turns,failed,"), "{head}");
             let rest = row.strip_prefix(field).unwrap();
@@ -302,7 +304,7 @@ mod tests {
             ..Sum::default()
         };
         let by = vec![(Some("anthropic".to_owned()), sum.clone())];
-        let shown = as_text(&sum, &by, UsageBy::Provider, &style);
+        let shown = as_text(&sum, &by, &[UsageBy::Provider], &style);
         let head = shown.lines().find(|line| line.starts_with("PROVIDER"));
         assert!(head.is_some_and(|head| head.contains("COST")), "{shown}");
         assert!(

@@ -136,6 +136,9 @@ fn shares(row: &UsageRow) -> Vec<UsageRow> {
     shares
 }
 
+/// What is said for a name that nobody told.
+pub const UNKNOWN: &str = "(not told)";
+
 /// Sums that grow by turns: of all, and by a name. Those without a name come under none. A turn of
 /// several models counts once, with the last of them; tokens and dollars count where they were used.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -147,8 +150,21 @@ pub struct Sums {
 impl Sums {
     /// Adds a turn.
     pub fn add(&mut self, row: &UsageRow, by: By) {
+        self.add_under(row, |row| by.name(row));
+    }
+
+    /// Adds a turn by several things at once: `2026-11-28, timmy`.
+    pub fn add_by_each(&mut self, row: &UsageRow, by: &[By]) {
+        self.add_under(row, |row| {
+            let names = by.iter().map(|by| by.name(row));
+            let names = names.map(|name| name.unwrap_or_else(|| UNKNOWN.to_owned()));
+            Some(names.collect::<Vec<_>>().join(", "))
+        });
+    }
+
+    fn add_under(&mut self, row: &UsageRow, name: impl Fn(&UsageRow) -> Option<String>) {
         self.total.turn(row);
-        let sum = self.by.entry(by.name(row)).or_default();
+        let sum = self.by.entry(name(row)).or_default();
         sum.turn(row);
         if row.others.is_empty() {
             // Most are of one model.
@@ -157,7 +173,7 @@ impl Sums {
         }
         for share in shares(row) {
             self.total.used(&share);
-            self.by.entry(by.name(&share)).or_default().used(&share);
+            self.by.entry(name(&share)).or_default().used(&share);
         }
     }
 

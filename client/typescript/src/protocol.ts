@@ -574,11 +574,13 @@ export interface ExportLine {
   seq?: number;
 }
 
-/** `export`: everything stored, in pages. */
+/** `export`: everything stored, or a session with its jobs, in pages. */
 export interface ExportRequest {
   type: "export";
   /** The `next` of the page before. */
   after?: number | null;
+  /** Only this session and its jobs. */
+  session?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
 }

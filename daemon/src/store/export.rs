@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::{Value, json};
 
 use super::columns::{int, nat};
+use super::lists::session_read;
 use super::texts::texts;
 
 /// Bytes of one page; the first object is given whatever it has.
@@ -91,14 +92,25 @@ impl ExportPage {
     }
 }
 
-/// The page after a cursor.
-pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> {
+/// The page after a cursor, of everything or of a session.
+pub(super) fn export(
+    conn: &Connection,
+    after: u64,
+    session: Option<&str>,
+) -> rusqlite::Result<Loaded> {
+    let of = match session {
+        None => None,
+        Some(name) => match session_read(conn, name)? {
+            None => return Ok(Loaded::Sessions(Vec::new())),
+            known => known,
+        },
+    };
     let mut page = ExportPage {
         rows: Vec::new(),
         bytes: 0,
         cursor: Cursor::read(after),
     };
-    let room = fill(conn, &mut page)?;
+    let room = fill(conn, of, &mut page)?;
     let next = match room {
         PageRoom::Full => Some(page.cursor.number()?.to_string()),
         PageRoom::Left => None,
@@ -112,9 +124,9 @@ pub(super) fn export(conn: &Connection, after: u64) -> rusqlite::Result<Loaded> 
     Ok(Loaded::Line(line))
 }
 
-fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
+fn fill(conn: &Connection, of: Option<i64>, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
     if let Cursor::Session(after) = page.cursor {
-        if sessions(conn, after, page)? == PageRoom::Full {
+        if sessions(conn, after, of, page)? == PageRoom::Full {
             return Ok(PageRoom::Full);
         }
         // The first job has the number 1.
@@ -129,8 +141,11 @@ fn fill(conn: &Connection, page: &mut ExportPage) -> rusqlite::Result<PageRoom> 
     let mut last = job;
     loop {
         let next: Option<i64> = conn
-            .prepare_cached("SELECT job FROM jobs WHERE job > ?1 ORDER BY job LIMIT 1")?
-            .query_row([last], |row| row.get(0))
+            .prepare_cached(
+                "SELECT job FROM jobs WHERE job > ?1 AND (?2 IS NULL OR session = ?2)
+                 ORDER BY job LIMIT 1",
+            )?
+            .query_row(params![last, of], |row| row.get(0))
             .optional()?;
         let Some(next) = next else {
             return Ok(PageRoom::Left);
@@ -154,12 +169,18 @@ fn ascending(last: i64, next: i64) -> rusqlite::Result<()> {
     Err(rusqlite::Error::SqliteFailure(code, Some(why)))
 }
 
-fn sessions(conn: &Connection, after: i64, page: &mut ExportPage) -> rusqlite::Result<PageRoom> {
+fn sessions(
+    conn: &Connection,
+    after: i64,
+    of: Option<i64>,
+    page: &mut ExportPage,
+) -> rusqlite::Result<PageRoom> {
     let mut statement = conn.prepare_cached(
         "SELECT id, name, agent, cwd, toolsets, named, native, turns, provider, model, thinking,
-            created_at, system, called, mcp_servers, mode FROM sessions WHERE id > ?1 ORDER BY id",
+            created_at, system, called, mcp_servers, mode FROM sessions
+         WHERE id > ?1 AND (?2 IS NULL OR id = ?2) ORDER BY id",
     )?;
-    let mut rows = statement.query([after])?;
+    let mut rows = statement.query(params![after, of])?;
     let mut last = after;
     while let Some(row) = rows.next()? {
         let id: i64 = row.get(0)?;

@@ -129,7 +129,10 @@ fn opened(dir: &Path) {
 
 /// Each list is asked for to its end.
 fn asked(conn: &rusqlite::Connection) {
-    let list = |after| Query::Export { after };
+    let list = |after| Query::Export {
+        after,
+        session: None,
+    };
     pages(conn, list, |loaded| match loaded {
         Loaded::Line(line) => {
             let page: serde_json::Value = serde_json::from_str(line.as_json()).ok()?;

@@ -97,7 +97,7 @@ pub(super) fn ask(
             (None, Some(jobs)) => log::of_jobs(conn, (*after, texts), jobs),
             (None, None) => log::of_all(conn, (*after, texts)),
         },
-        Query::Export { after } => export::export(conn, *after),
+        Query::Export { after, session } => export::export(conn, *after, session.as_deref()),
         // Made beside the writer, not within its transaction.
         Query::Backup { .. } => Ok(Loaded::Failed("a backup is no question".to_owned())),
     }

@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::echo::EchoControl;
 use crate::line::{Line, OutgoingLine};
 use crate::model::Boxed;
 use crate::send::{Agent, Conversation, Messages, ModelSelection, SendRequest, TurnControl};
@@ -25,6 +26,16 @@ use crate::{Args, CONFIG, ECHO, WAITING_LINES, echo};
 
 /// Ended by a signal of the terminal.
 const INTERRUPTED: u8 = 130;
+
+/// Whoever is at the terminal, if anybody is. Standard output may be a file all the same: a question
+/// goes to standard error.
+fn asker() -> Arc<dyn Asker> {
+    if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+        Arc::new(Terminal)
+    } else {
+        Arc::new(Nobody)
+    }
+}
 
 /// Answers one prompt on standard output.
 pub(crate) async fn answer(
@@ -71,20 +82,18 @@ pub(crate) async fn answer(
             job: None,
             messages: Messages::LeftOut,
         };
+        let asker = asker();
         if is_for_echo {
             line.note(ECHO, echo::NOTE).await;
-            agent
-                .play_echo(&prompt, &sent, None, &cancel, &line, &|_| {})
-                .await;
+            let control = EchoControl {
+                line: &line,
+                cancel: &cancel,
+                asker: &*asker,
+                opened: &|_| {},
+            };
+            agent.play_echo(&prompt, &sent, None, &control).await;
             return agent.store.tidy().await;
         }
-        // Standard output may be a file all the same: a question goes to standard error.
-        let terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        let asker: Arc<dyn Asker> = if terminal {
-            Arc::new(Terminal)
-        } else {
-            Arc::new(Nobody)
-        };
         let inbox = Inbox::default();
         let control = TurnControl {
             line: &line,

@@ -4,8 +4,9 @@
 //!
 //! Words are said one by one with the white space around them, and behind them what was attached.
 //! `[[tool]]` and `[[tool NAME]]` play a tool call that touches nothing, `[[sleep MS]]` waits,
-//! `[[error=CODE]]` ends the turn as a failure; what is before and behind one of them is a space
-//! apart. Anything else in brackets is said as it stands.
+//! `[[ask WORDS]]` asks for leave and says the answer, `[[error=CODE]]` ends the turn as a failure;
+//! what is before and behind one of them is a space apart. Anything else in brackets is said as it
+//! stands.
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ECHO;
 use crate::line::Line;
+use crate::tool::{Approval, Asker};
 
 /// What it is called in what is kept and told.
 pub(crate) const PROVIDER: &str = ECHO;
@@ -34,6 +36,7 @@ enum EchoStep<'a> {
     Say(&'a str),
     Tool(&'a str),
     Sleep(Duration),
+    Ask(&'a str),
     Fail(Code),
 }
 
@@ -123,6 +126,9 @@ fn directive(inside: &str) -> Option<EchoStep<'_>> {
         let known = Code::ALL.iter().find(|known| known.name() == code.trim());
         return Some(EchoStep::Fail(known.copied().unwrap_or(Code::AgentFailed)));
     }
+    if let Some(asked) = inside.strip_prefix("ask ") {
+        return Some(EchoStep::Ask(asked.trim_start()));
+    }
     let mut words = inside.split_whitespace();
     let step = match (words.next()?, words.next()) {
         ("tool", name) => EchoStep::Tool(name.unwrap_or("echo")),
@@ -132,6 +138,15 @@ fn directive(inside: &str) -> Option<EchoStep<'_>> {
         _ => return None,
     };
     words.next().is_none().then_some(step)
+}
+
+/// What a script is told while it is played, and whom it asks.
+pub(crate) struct EchoControl<'a> {
+    pub(crate) line: &'a Line,
+    pub(crate) cancel: &'a CancellationToken,
+    pub(crate) asker: &'a dyn Asker,
+    /// Hears the session's native id, if it has one, before the final line.
+    pub(crate) opened: &'a (dyn Fn(&str) + Sync),
 }
 
 /// What was played, but for its final line.
@@ -162,7 +177,8 @@ impl Played {
 }
 
 /// Plays a prompt up to its final line; a cancelled one ends early with the text so far.
-pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) -> Played {
+pub(crate) async fn play(prompt: &str, control: &EchoControl<'_>) -> Played {
+    let EchoControl { line, cancel, .. } = control;
     let mut text = String::new();
     let mut calls = 0_u32;
     let mut apart = "";
@@ -171,13 +187,18 @@ pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) 
     for step in script(prompt) {
         let pause = match step {
             EchoStep::Say(word) => {
-                let space = if text.is_empty() { "" } else { apart };
-                let delta = format!("{space}{word}");
-                let fields =
-                    json!({"message": 0, "offset": text.len(), "text": delta, "native": true});
-                line.say("message_delta", fields).await;
-                text.push_str(&delta);
+                say_word(&mut text, apart, word, line).await;
                 apart = "";
+                Duration::ZERO
+            }
+            EchoStep::Ask(title) => {
+                let asked = control.asker.approve(None, title, "");
+                match cancel.run_until_cancelled(asked).await {
+                    Some(Approval::Granted) => say_word(&mut text, " ", "allowed", line).await,
+                    Some(Approval::Denied(why)) => say_word(&mut text, " ", &why, line).await,
+                    None => {}
+                }
+                apart = " ";
                 Duration::ZERO
             }
             EchoStep::Tool(name) => {
@@ -206,6 +227,15 @@ pub(crate) async fn play(prompt: &str, cancel: &CancellationToken, line: &Line) 
         }
     }
     Played::new("message_end", json!({"stop": "end_turn"}), text)
+}
+
+/// One word more, a space apart from what was said before, if anything was.
+async fn say_word(text: &mut String, apart: &str, word: &str, line: &Line) {
+    let space = if text.is_empty() { "" } else { apart };
+    let delta = format!("{space}{word}");
+    let fields = json!({"message": 0, "offset": text.len(), "text": delta, "native": true});
+    line.say("message_delta", fields).await;
+    text.push_str(&delta);
 }
 
 async fn pause_for(time: Duration) {
@@ -264,6 +294,10 @@ mod tests {
             (
                 "[[error=rate-limit]]",
                 vec![EchoStep::Fail(Code::RateLimit)],
+            ),
+            (
+                "[[ask  may I? ]] [[ask]]",
+                vec![EchoStep::Ask("may I?"), EchoStep::Say("[[ask]]")],
             ),
             (
                 "[[error=nonsense]]",

@@ -27,8 +27,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::offered::Offered;
+use crate::echo::EchoControl;
 use crate::line::{Line, OutgoingLine};
 use crate::send::{Agent, Conversation, ModelSelection, TurnControl, died};
+use crate::tool::Asker;
 use crate::turn::asker::{ByLine, Nobody, Questions};
 use crate::turn::inbox::{Inbox, PendingSteer, Unwelcome};
 use crate::{ECHO, LEAVE_WITHIN, WAITING_LINES, echo};
@@ -333,6 +335,14 @@ impl Service {
             out: self.out.clone(),
         };
         let session = send.session.clone().unwrap_or_default();
+        let asker: Arc<dyn Asker> = if request::may_ask(&send) {
+            Arc::new(ByLine {
+                line: line.clone(),
+                questions: Arc::clone(&self.questions),
+            })
+        } else {
+            Arc::new(Nobody)
+        };
         let Some(inbox) = inbox else {
             let first = remember(&self.sessions, &session, |known| {
                 !std::mem::replace(&mut known.echoed, true)
@@ -349,20 +359,18 @@ impl Service {
                     });
                 };
                 let known = remember(&sessions, &session, |known| known.native.clone());
+                let control = EchoControl {
+                    line: &line,
+                    cancel: &cancel,
+                    asker: &*asker,
+                    opened: &opened,
+                };
                 agent
-                    .play_echo(&script, &sent, known.as_deref(), &cancel, &line, &opened)
+                    .play_echo(&script, &sent, known.as_deref(), &control)
                     .await;
                 number
             });
             return Ok(());
-        };
-        let asker: Arc<dyn crate::tool::Asker> = if request::may_ask(&send) {
-            Arc::new(ByLine {
-                line: line.clone(),
-                questions: Arc::clone(&self.questions),
-            })
-        } else {
-            Arc::new(Nobody)
         };
         let (agent, sessions) = (self.agent.clone(), Arc::clone(&self.sessions));
         let selection = sent.selection.clone();

@@ -1,5 +1,6 @@
 //! The words of the commands that look: how the daemon is, and what it did.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_protocol::JobId;
@@ -80,9 +81,9 @@ pub struct UsageArgs {
     /// Only turns accepted from then on, up to now: 90s, 2h or 7d ago, today, yesterday
     #[arg(long, value_name = "SPAN", value_parser = crate::value::since)]
     pub since: Option<Duration>,
-    /// By what it is added up
-    #[arg(long, value_enum, default_value_t = UsageBy::Provider)]
-    pub by: UsageBy,
+    /// By what it is added up; by several at once with commas: day,agent
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "provider")]
+    pub by: Vec<UsageBy>,
     /// One JSON object
     #[arg(long, short, conflicts_with = "csv")]
     pub json: bool,
@@ -103,6 +104,23 @@ pub enum UsageBy {
     Model,
     Day,
     Session,
+}
+
+// `export`.
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// Only this session, with its jobs
+    #[arg(value_name = "SESSION", conflicts_with = "session")]
+    pub of: Option<String>,
+    /// The same
+    #[arg(long, short, value_name = "NAME", hide = true)]
+    pub session: Option<String>,
+    /// A file that is not there yet, instead of standard output
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Without a daemon.
+    #[command(flatten)]
+    pub past: PastArgs,
 }
 
 // `log-level`.

@@ -584,14 +584,3 @@ pub struct RestoreArgs {
     #[arg(long, short)]
     pub json: bool,
 }
-
-// `export`.
-#[derive(Args, Clone, Debug)]
-pub struct ExportArgs {
-    /// A file that is not there yet, instead of standard output
-    #[arg(long, short = 'o', value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Without a daemon.
-    #[command(flatten)]
-    pub past: PastArgs,
-}

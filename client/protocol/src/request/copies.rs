@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::check::check_path;
+use crate::check::{check_path, check_session_read};
 use crate::envelope::{Checked, Rejected, invalid};
 
 /// `backup`: a copy of the store that is whole by itself.
@@ -43,11 +43,19 @@ impl Checked for Backup {
     }
 }
 
-/// `export`: everything stored, in pages.
+/// `export`: everything stored, or a session with its jobs, in pages.
+#[skip_serializing_none]
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Export {
     /// The `next` of the page before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
+    /// Only this session and its jobs.
+    pub session: Option<String>,
+}
+
+impl Checked for Export {
+    fn check(&self) -> Result<(), Rejected> {
+        self.session.as_deref().map_or(Ok(()), check_session_read)
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::beginning::check_system;
 use super::mcp_server::check_servers;
 use super::send_check::check_send;
-use super::work::{Compact, Dispatch, Dispatched, Export, Questions, SessionNew};
+use super::work::{Compact, Dispatch, Dispatched, Questions, SessionNew};
 use super::{
     Abort, Collect, Hello, Ignored, LogLevel, RestartWorker, SEND_FIELDS, Send, Status, Subscribe,
 };
@@ -55,7 +55,6 @@ impl Request {
 impl Checked for Abort {}
 impl Checked for Compact {}
 impl Checked for Delivery {}
-impl Checked for Export {}
 impl Checked for Hello {}
 impl Checked for LogLevel {}
 impl Checked for Questions {}

@@ -161,11 +161,18 @@ impl State {
         self.look_up(conn, id, Asked::Backup, query);
     }
 
-    pub(crate) fn export(&mut self, conn: ConnId, id: Option<Id>, export: &Export) {
+    pub(crate) fn export(&mut self, conn: ConnId, id: Option<Id>, export: Export) {
+        let asked = match &export.session {
+            None => Asked::List,
+            Some(session) => Asked::History {
+                session: session.clone(),
+            },
+        };
         let query = Query::Export {
             after: export.after.unwrap_or(0),
+            session: export.session,
         };
-        self.look_up(conn, id, Asked::List, query);
+        self.look_up(conn, id, asked, query);
     }
 
     /// Looks something up now, or when the reader has taken what it asked for before: a page is in
@@ -276,6 +283,8 @@ impl State {
                     next,
                 })
             }
+            // An export of it.
+            (Asked::History { session }, Loaded::Sessions(_none)) => Err(unknown_session(&session)),
             (Asked::Message { session, job }, Loaded::Message(piece)) => {
                 let piece = piece.ok_or_else(|| {
                     let error =

@@ -142,7 +142,7 @@ impl State {
             Request::SessionSearch(search) => self.session_search(conn, id, search),
             Request::SessionHistory(history) => self.session_history(conn, id, history),
             Request::Backup(backup) => self.backup(conn, id, backup),
-            Request::Export(export) => self.export(conn, id, &export),
+            Request::Export(export) => self.export(conn, id, export),
             Request::Webhooks(webhooks) => self.webhooks(conn, id, webhooks, facts),
             Request::WebhookReplay(of) => self.replay_webhook(conn, id, of.webhook),
             Request::WebhookTest(callback) => self.test_webhook(conn, id, callback, facts),

@@ -124,6 +124,8 @@ pub enum Query {
     Export {
         /// The `next` of the page before.
         after: u64,
+        /// Of one session; answered by [`Loaded::Sessions`], without any, when there is none.
+        session: Option<String>,
     },
     /// Who has a key? Answered by [`Loaded::Key`].
     Key {

@@ -136,7 +136,13 @@ fn attachments_are_exported_in_joinable_pieces() {
     }
     let (mut after, mut found) = (0, Vec::new());
     loop {
-        let (rows, next) = store.listed(Query::Export { after }, "rows");
+        let (rows, next) = store.listed(
+            Query::Export {
+                after,
+                session: None,
+            },
+            "rows",
+        );
         let bytes: usize = rows.iter().map(|row| row.to_string().len()).sum();
         assert!(bytes <= 512 * 1024);
         found.extend(rows);

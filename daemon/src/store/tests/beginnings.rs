@@ -164,7 +164,13 @@ fn session_keeps_its_servers_until_it_closes() {
     assert_eq!(has(&mut store), list("files"));
     let (job, ..) = store.accept(brings(Some("main"), list("web")));
     assert_eq!(has(&mut store), list("web"));
-    let (rows, _) = store.listed(Query::Export { after: 0 }, "rows");
+    let (rows, _) = store.listed(
+        Query::Export {
+            after: 0,
+            session: None,
+        },
+        "rows",
+    );
     let rows = serde_json::to_string(&rows).unwrap();
     assert!(rows.contains(r#""mcp_servers":["web"]"#), "{rows}");
     assert!(!rows.contains("hush"), "{rows}");

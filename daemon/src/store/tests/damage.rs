@@ -86,7 +86,10 @@ fn listed(store: &mut Bench) -> Result<Vec<u64>, String> {
     let mut found = Vec::new();
     let mut after = 0;
     loop {
-        let line = match store.load(Query::Export { after }) {
+        let line = match store.load(Query::Export {
+            after,
+            session: None,
+        }) {
             Loaded::Line(line) => line,
             Loaded::Failed(why) => return Err(why),
             other => panic!("{other:?}"),

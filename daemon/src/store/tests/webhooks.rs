@@ -138,7 +138,13 @@ fn an_end_and_its_delivery_are_one_commit() {
         "nothing that was said: {}",
         due.body
     );
-    let (rows, _) = store.listed(Query::Export { after: 0 }, "rows");
+    let (rows, _) = store.listed(
+        Query::Export {
+            after: 0,
+            session: None,
+        },
+        "rows",
+    );
     let exported = rows
         .iter()
         .filter(|row| row["webhook"] == due.id.as_str())

@@ -152,7 +152,13 @@ fn export_holds_everything_in_pages_of_a_line() {
     }
     let (mut after, mut rows) = (0, Vec::new());
     loop {
-        let (page, next) = store.listed(Query::Export { after }, "rows");
+        let (page, next) = store.listed(
+            Query::Export {
+                after,
+                session: None,
+            },
+            "rows",
+        );
         let bytes: usize = page.iter().map(|row| row.to_string().len()).sum();
         assert!(bytes <= 512 * 1024 && !page.is_empty(), "{bytes}");
         rows.extend(page);

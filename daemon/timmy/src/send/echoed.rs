@@ -6,10 +6,9 @@
 //! is added whole, in one commit that doesn't wait for the disk.
 
 use agentd_protocol::envelope::Rejected;
-use tokio_util::sync::CancellationToken;
 
 use super::{Agent, Conversation, SendRequest, earlier, lost, unkept};
-use crate::echo;
+use crate::echo::{self, EchoControl};
 use crate::line::Line;
 use crate::message::{Assistant, Message};
 use crate::session::rows::Which;
@@ -24,10 +23,9 @@ impl Agent {
         script: &str,
         sent: &SendRequest,
         known: Option<&str>,
-        cancel: &CancellationToken,
-        line: &Line,
-        opened: &(dyn Fn(&str) + Sync),
+        control: &EchoControl<'_>,
     ) {
+        let line = control.line;
         // The script calls none, and a name that is none is wrong with any provider.
         let names = sent.toolsets.as_deref().unwrap_or_default();
         if let Err(why) = Toolset::named(names) {
@@ -48,11 +46,11 @@ impl Agent {
         {
             return line.reject(&lost(line).await).await;
         }
-        let played = echo::play(script, cancel, line).await;
+        let played = echo::play(script, control).await;
         if sent.conversation != Conversation::Passing {
             match self.store.add_turn(to, &said(sent, played.text())).await {
                 Ok(added) => {
-                    opened(&added.native);
+                    (control.opened)(&added.native);
                     if added.made || is_new {
                         line.say("session", json!({"native": added.native})).await;
                     }
