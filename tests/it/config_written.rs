@@ -237,3 +237,31 @@ fn config_show_defaults_of_timmy_are_its_own() {
     expected.sort();
     assert_eq!(told, expected);
 }
+
+#[test]
+fn config_check_says_where_it_is_wrong() {
+    let place = Place::new("");
+    let checked = |text: &str| {
+        std::fs::write(place.path("config.toml"), text).unwrap();
+        place.agentctl(&["config", "check"])
+    };
+    let good = checked("# nothing\n");
+    assert_eq!((good.code, &*good.stdout), (Some(0), "it can be used\n"));
+    for (text, line) in [
+        ("\n[pool]\nmemori = 1\n", ":3: "),
+        // Only the built-in agent reads this one.
+        ("[models]\n\ndefault = 3\n", ":3: "),
+    ] {
+        let wrong = checked(text);
+        assert_eq!((wrong.code, &*wrong.stdout), (Some(78), ""), "{wrong:?}");
+        assert!(wrong.stderr.contains(line), "{wrong:?}");
+    }
+    // A change that is refused says that it changed nothing.
+    checked("");
+    let refused = place.agentctl(&["config", "set", "pool.memori", "1"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("; nothing was changed\nhint: "),
+        "{refused:?}"
+    );
+}

@@ -29,6 +29,13 @@ pub(super) async fn config(args: ConfigArgs, socket: Option<&Path>) -> io::Resul
         }
         ConfigCommand::Path => return become_agentd(["config", "path"]),
         ConfigCommand::Get(args) => return become_agentd(["config", "get", "--", &args.key]),
+        ConfigCommand::Check => {
+            let exit = agents::of_program("config", &["check"]);
+            if exit == Exit::Done {
+                output::out_line("it can be used")?;
+            }
+            return Ok(exit);
+        }
         ConfigCommand::Init => return become_agentd(["config", "init"]),
         ConfigCommand::Set(args) => ["set", "--", &args.key, &args.value]
             .map(str::to_owned)

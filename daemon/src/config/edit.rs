@@ -60,7 +60,7 @@ pub enum EditError {
     #[error(transparent)]
     Broken(#[from] ConfigError),
     /// The change is wrong.
-    #[error("{what}; hint: {hint}")]
+    #[error("{what}; nothing was changed; hint: {hint}")]
     Refused {
         /// What was found, and what was expected.
         what: String,

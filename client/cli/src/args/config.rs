@@ -50,6 +50,13 @@ Examples:
         after_help = "Examples:\n  agentctl config unset agents.pi.model"
     )]
     Unset(ConfigKeyArgs),
+    /// Say whether config.toml can be used, and where it can't
+    #[command(after_help = "\
+Examples:
+  agentctl config check
+
+The exit code is 78 where the next daemon, or the built-in agent, could not use it.")]
+    Check,
     /// Write a config.toml that has every setting as a comment
     #[command(after_help = "Examples:\n  agentctl config init && agentctl config edit")]
     Init,
