@@ -117,14 +117,79 @@ fn usage_errors_say_what_was_most_likely_meant() {
     for (words, tip) in [
         ("send fix the test", "in quotes"),
         ("agents add loud tr a-z A-Z", "--kind exec -- PROGRAM"),
-        ("export trip", "`agentctl history NAME --full"),
-        ("sessions export trip", "`agentctl history NAME --full"),
+        ("sessions export trip", "`agentctl export NAME`"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
         let refused = place.agentctl(&words);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stderr.contains(tip), "{refused:?}");
     }
+}
+
+#[test]
+fn start_is_told_by_the_zone_that_is_set() {
+    let daemon = Daemon::start();
+    let dispatched = |at: &str, zone: &str| {
+        let mut command = daemon.place.command(AGENTCTL);
+        command.args(["dispatch", "--start-at", at, "x"]);
+        command.env("TZ", zone);
+        finish(command, b"").stderr
+    };
+    let told = dispatched("2199-12-01 09:00", "Europe/Berlin");
+    assert_eq!(
+        told,
+        "note: what has no other time starts at 2199-12-01T08:00:00Z\n"
+    );
+    let past = dispatched("2026-01-02 09:00", "UTC");
+    assert!(past.contains("2026-01-02T09:00:00Z is past: "), "{past}");
+    let later = daemon.agentctl(&["status"]).stdout;
+    assert!(later.contains("in flight, 1 for later"), "{later}");
+    let stopped = daemon.agentctl(&["stop"]).stderr;
+    assert!(
+        stopped.contains("note: 1 turn waits for its time, and begins when a daemon runs"),
+        "{stopped}"
+    );
+}
+
+#[test]
+fn cancelled_turn_says_how_it_is_sent_again() {
+    let daemon = Daemon::start();
+    let mut command = daemon.place.command(AGENTCTL);
+    command.args(["send", "-a", "chaos", "chaos:say half;wait-file /nowhere"]);
+    let sent = std::thread::spawn(move || finish(command, b""));
+    wait_for("it runs", || {
+        let running = daemon.agentctl(&["jobs", "--state", "running"]).stdout;
+        running.contains("j1").then_some(())
+    });
+    let aborted = daemon.agentctl(&["abort", "j1"]);
+    assert_eq!(aborted.code, Some(0), "{aborted:?}");
+    let sent = sent.join().unwrap();
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    let hint =
+        "error: the turn was cancelled\nhint: it is j1: `agentctl retry j1` sends it again\n";
+    assert!(sent.stderr.ends_with(hint), "{sent:?}");
+}
+
+#[test]
+fn editor_without_a_terminal_is_not_started() {
+    let place = Place::new("");
+    let mut command = place.command(AGENTCTL);
+    command
+        .args(["config", "edit"])
+        .env_remove("EDITOR")
+        .env_remove("VISUAL");
+    let refused = finish(command, b"");
+    assert_eq!(
+        (refused.code, &*refused.stdout),
+        (Some(2), ""),
+        "{refused:?}"
+    );
+    assert!(
+        refused
+            .stderr
+            .contains("there is no terminal for an editor"),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -143,12 +143,17 @@ impl Copies {
     }
 }
 
+/// What is there where nobody says which; it needs somebody at a terminal.
+fn vi() -> Option<OsString> {
+    let is_seen = io::stdin().is_terminal() && output::out_is_terminal();
+    is_seen.then(|| OsString::from("vi"))
+}
+
 async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
     let editor = ["VISUAL", "EDITOR"]
         .iter()
         .filter_map(std::env::var_os)
-        .find(|editor| !editor.is_empty())
-        .unwrap_or_else(|| OsString::from("vi"));
+        .find(|editor| !editor.is_empty());
     let Some(file) = path() else {
         // It has said why.
         return Ok(Exit::Configuration);
@@ -158,12 +163,14 @@ async fn edit(socket: Option<&Path>) -> io::Result<Exit> {
         output::error(&why.to_string(), None);
         return Ok(Exit::Configuration);
     }
+    let Some(editor) = editor.or_else(vi) else {
+        let hint = "`agentctl config set KEY VALUE` changes one value; `EDITOR` may name a program";
+        output::error("there is no terminal for an editor", Some(hint));
+        return Ok(Exit::Usage);
+    };
     let text = settings::read(&file).map_err(|error| {
-        outcome::ends(
-            Exit::Configuration,
-            &format!("can't read `{}`: {error}", file.display()),
-            None,
-        )
+        let error = format!("can't read `{}`: {error}", file.display());
+        outcome::ends(Exit::Configuration, &error, None)
     })?;
     let copies = match Copies::make(&text) {
         Ok(copies) => copies,

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::args::{CollectArgs, DispatchArgs};
 use super::exit::{self, Exit};
+use super::send::is_past;
 use super::stop_signal::{StopSignal, StopSignals};
 use super::{
     ask, attach, compose, first_use, outcome, output, progress, prompt, render, typed, wording,
@@ -43,6 +44,7 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
             return Ok(Exit::Usage);
         }
     };
+    tell_start(&args);
     first_use::daemon(socket, first_use::Notes::Told).await?;
     let mut client = ask::daemon(socket).await?;
     let mut rows: Vec<DispatchedRow> = Vec::new();
@@ -108,6 +110,16 @@ pub(super) async fn dispatch(args: DispatchArgs, socket: Option<&Path>) -> io::R
         return results(&mut client, &jobs, None, Wait::All, args.json, &going).await;
     }
     Ok(Exit::Done)
+}
+
+/// A time is typed by the clock here.
+fn tell_start(args: &DispatchArgs) {
+    if let Some(start) = &args.how.start_at {
+        output::note(&match is_past(start) {
+            true => format!("{start} is past: what has no other time starts now"),
+            false => format!("what has no other time starts at {start}"),
+        });
+    }
 }
 
 pub(super) async fn collect(args: CollectArgs, socket: Option<&Path>) -> io::Result<Exit> {

@@ -148,7 +148,6 @@ fn with_tip(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     };
     let said = words.iter().skip(1).filter_map(|word| word.to_str());
     let said: Vec<&str> = said.take(2).collect();
-    let of_one = "`agentctl history NAME --full` shows one session, with `--json` as data";
     let tip = match (error.kind(), &said[..]) {
         (ErrorKind::UnknownArgument, ["send" | "run" | "steer", ..]) if is_word => {
             "put a text of several words in quotes: `agentctl send \"fix the test\"`"
@@ -156,8 +155,9 @@ fn with_tip(mut error: clap::Error, words: &[OsString]) -> clap::Error {
         (ErrorKind::UnknownArgument, ["agents", "add"]) if is_word => {
             "put a program behind `--`: `agentctl agents add NAME --kind exec -- PROGRAM`"
         }
-        (ErrorKind::UnknownArgument, ["export", ..]) if is_word => of_one,
-        (ErrorKind::InvalidSubcommand, ["sessions", "export"]) => of_one,
+        (ErrorKind::InvalidSubcommand, ["sessions", "export"]) => {
+            "`agentctl export NAME` prints one session with its jobs"
+        }
         _ => return error,
     };
     let tips = ContextValue::StyledStrs(vec![tip.into()]);

@@ -11,7 +11,7 @@ use agentd_protocol::{Code, JobId, Line};
 use super::exit::{self, Exit};
 use super::turn::{AcceptedTurn, Fate, Interrupted, TurnOutcome};
 use super::typed::{daemon_of, quoted, words};
-use super::{output, typed, wording};
+use super::{output, typed, whole, wording};
 use agentd_client::client::ClientError;
 use agentd_client::endpoint::LocalEndpoint;
 use agentd_client::fallback::Lock;
@@ -75,7 +75,12 @@ pub(super) fn conclude(outcome: &TurnOutcome, again: Again<'_>) -> Exit {
                 Interrupted::Yes => Exit::Interrupted,
                 Interrupted::No => {
                     if exit == Exit::Failed && !said {
-                        output::error("the turn was cancelled", None);
+                        let job = received.line.as_ref().and_then(whole::facts);
+                        let hint = job.and_then(|turn| turn.job).map(|job| {
+                            let there = daemon_of(&words());
+                            format!("it is {job}: `agentctl{there} retry {job}` sends it again")
+                        });
+                        output::error("the turn was cancelled", hint.as_deref());
                     }
                     exit
                 }

@@ -56,8 +56,7 @@ pub(super) async fn send(args: SendArgs, socket: Option<&Path>) -> io::Result<Ex
         && !io::stderr().is_terminal()
     {
         // On a terminal what it waits for is shown all the time.
-        let is_past = unix_ms(start).is_some_and(|at| at <= value::now_ms());
-        output::note(&match is_past {
+        output::note(&match is_past(start) {
             true => format!("{start} is past: the turn starts now"),
             false => format!(
                 "the turn starts at {start}, and its answer is waited for: Ctrl-C cancels it, and \
@@ -375,6 +374,11 @@ fn payloads(line: &Value) -> Value {
         meta.insert("error".to_owned(), error);
     }
     json!({ "payloads": payloads, "meta": meta })
+}
+
+/// A time of `--start-at` that is over.
+pub(super) fn is_past(start: &str) -> bool {
+    unix_ms(start).is_some_and(|at| at <= value::now_ms())
 }
 
 #[cfg(test)]

@@ -145,8 +145,8 @@ fn by_hand() -> String {
     let program = std::env::current_exe().map(|path| path.to_string_lossy().into_owned());
     let program = program.unwrap_or_else(|_| "agentctl".to_owned());
     format!(
-        "`agentctl start` starts it in the background, and `@reboot {} start` in `crontab -e` does so \
-         with the machine",
+        "`agentctl start` starts it in the background; the same at the end of `~/.profile` does so at \
+         login, `@reboot {} start` in `crontab -e` with the machine",
         typed::quoted(&program)
     )
 }

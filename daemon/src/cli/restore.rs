@@ -71,6 +71,11 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
              `{command}` has them made"
         )?;
     }
+    writeln!(
+        out,
+        "configuration and keys are not in a backup: those of here count (`agentctl agents` lists \
+         the agents that there are)"
+    )?;
     match aside {
         Some(aside) => writeln!(out, "what was there before is in `{}`", aside.display()),
         None => Ok(()),

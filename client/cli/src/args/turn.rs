@@ -160,7 +160,7 @@ pub struct WhoArgs {
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// End the turn when it has run so long: 90s, 10m, or seconds
+    /// End the turn when it has run so long: 90s, 10m, or seconds [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
     pub timeout: Option<f64>,
 }
@@ -186,10 +186,11 @@ pub struct HowArgs {
     /// Not before: 2h from now, 9:00, "tomorrow 9:00", "2026-11-21 19:00", or 2026-11-21T19:00:00Z
     #[arg(long, value_name = "WHEN", value_parser = value::start_at)]
     pub start_at: Option<String>,
-    /// Longest wait before it starts: 90s, 10m, or seconds
+    /// Longest wait before it starts, or it doesn't: 90s, 10m, or seconds [default: 1h; dispatch: 1d]
     #[arg(long, value_name = "TIME", value_parser = value::positive, allow_hyphen_values = true)]
     pub expires: Option<f64>,
     /// When a turn before it in its session was interrupted: wait for `sessions resume`, or run
+    /// [default: hold]
     #[arg(long, value_enum)]
     pub after_failure: Option<AfterFailureArg>,
     /// When the agent asks something: wait for an answer, or deny [default: ask on the terminal, deny without one]
@@ -198,7 +199,7 @@ pub struct HowArgs {
     /// Fail rather than run without the session's earlier turns
     #[arg(long)]
     pub require_context: bool,
-    /// May the turn run again after a crash?
+    /// May the turn run again after a crash? [default: never]
     #[arg(long, value_enum)]
     pub retry: Option<RetryArg>,
 }

@@ -114,6 +114,8 @@ pub struct JobsArgs {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum PhaseArg {
+    // Those for later, too.
+    #[value(aliases = ["scheduled", "waiting"])]
     Queued,
     Held,
     Running,

@@ -193,16 +193,26 @@ pub(super) async fn told_when_late<T>(waits_for: &str, end: impl Future<Output =
 
 /// Says that turns which hadn't begun stay stored.
 pub(super) fn tell_waiting(before: Option<&StatusAnswer>) {
-    let Some(waiting) = before
-        .map(|before| before.rpc.queued)
-        .filter(|count| *count > 0)
-    else {
+    let Some(rpc) = before.map(|before| &before.rpc) else {
         return;
     };
     let there = typed::which_daemon();
-    let verb = if waiting == 1 { "waits" } else { "wait" };
-    output::note(&format!(
-        "{} still {verb} in the store, for the next daemon (`agentctl{there} jobs`)",
-        output::counted(waiting, "turn")
-    ));
+    if rpc.queued > 0 {
+        let verb = if rpc.queued == 1 { "waits" } else { "wait" };
+        output::note(&format!(
+            "{} still {verb} in the store, for the next daemon (`agentctl{there} jobs`)",
+            output::counted(rpc.queued, "turn")
+        ));
+    }
+    if rpc.scheduled > 0 {
+        let (verb, their) = match rpc.scheduled {
+            1 => ("waits", "its"),
+            _ => ("wait", "their"),
+        };
+        output::note(&format!(
+            "{} {verb} for {their} time, and begin{} when a daemon runs then (`agentctl{there} ps`)",
+            output::counted(rpc.scheduled, "turn"),
+            if rpc.scheduled == 1 { "s" } else { "" }
+        ));
+    }
 }

@@ -96,8 +96,10 @@ fn about_turns(facts: &mut StatusFacts<'_>, rpc: &RpcFacts) {
         runs => format!(", {runs} without a daemon before it started"),
     };
     let restarts = counted(rpc.restarts, "restart");
-    let turns =
-        format!("{in_flight} in flight, {sent} sent, {failed} failed{alone}, {restarts}{times}");
+    let later = scheduled(rpc.scheduled);
+    let turns = format!(
+        "{in_flight} in flight{later}, {sent} sent, {failed} failed{alone}, {restarts}{times}"
+    );
     facts.add("turns", &turns);
     if let Some(crashes) = crashes(rpc) {
         facts.add("crashes", &crashes);

@@ -140,7 +140,11 @@ impl State {
         let Some(agent) = self.settings.agents.get(name) else {
             // It may have been installed since: whoever asks again finds it.
             self.look_for_agents();
-            return Err(self.unknown_agent(name));
+            let mut rejected = self.unknown_agent(name);
+            if session.is_some() && send.agent.is_none() {
+                rejected.error.push_str(", whose session this is");
+            }
+            return Err(rejected);
         };
         if let Err(why) = agent.usable.clone() {
             self.look_for_agents();
