@@ -306,6 +306,9 @@ fn collect_of_many_jobs_goes_in_parts() {
     let results = line["results"].as_array().unwrap();
     assert_eq!((results.len(), &line["pending"]), (400, &json!([])));
     assert_eq!(results[399]["text"], "turn 199");
+    let any = daemon.agentctl(&with_jobs(&["collect", "--json", "--any"], &jobs));
+    assert_eq!(any.code, Some(0), "{any:?}");
+    assert_ne!(answer(&any)["results"], json!([]));
 }
 
 #[test]

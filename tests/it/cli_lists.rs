@@ -232,6 +232,18 @@ fn export_of_a_session_has_nothing_else() {
                 .starts_with(session)
         );
     }
+    // A file that has no room for all of it is none.
+    let mut small = daemon.place.command("sh");
+    let file = daemon.path("cut.jsonl");
+    small.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f 1; exec \"$0\" export -o \"$1\"",
+    ]);
+    small.arg(crate::support::AGENTCTL).arg(&file);
+    let cut = crate::support::finish(small, b"");
+    assert_ne!(cut.code, Some(0), "{cut:?}");
+    assert!(cut.stderr.contains("nothing is left of it"), "{cut:?}");
+    assert!(!file.exists());
     let none = daemon.agentctl(&["export", "nowhere"]);
     assert_ne!(none.code, Some(0), "{none:?}");
     assert!(

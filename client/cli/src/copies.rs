@@ -14,7 +14,7 @@ use super::args::{BackupArgs, ExportArgs, PastArgs};
 use super::busy::Busy;
 use super::exit::Exit;
 use super::{ask, compose, output, render, value};
-use agentd_client::client::Server;
+use agentd_client::client::{Client, Server};
 use agentd_client::copies::ExportPages;
 use agentd_client::places::Environment;
 
@@ -78,44 +78,76 @@ fn is_beside_the_store(copy: &Path) -> bool {
 
 pub(super) async fn export(args: ExportArgs, socket: Option<&Path>) -> io::Result<Exit> {
     let mut client = ask::past(socket, args.past).await?;
-    let prints = args.output.is_none() && output::out_is_terminal();
-    let mut busy = Busy::begin().unless(prints);
-    let mut pages = ExportPages::new(Export {
+    let pages = ExportPages::new(Export {
         session: args.of.or(args.session),
         ..Export::default()
     });
     let mut file = None;
+    let written = written(&mut client, pages, args.output.as_deref(), &mut file).await;
+    client.close().await;
+    if let (Some(path), true, false) = (&args.output, file.is_some(), matches!(written, Ok(Ok(_))))
+    {
+        // A part of it would pass for the whole.
+        let _left = std::fs::remove_file(path);
+    }
+    match written? {
+        Ok(count) => {
+            if let (Some(path), true) = (&args.output, file.is_some()) {
+                let rows = output::counted(count as u64, "row");
+                output::out_line(&format!("{rows} in {}", path.display()))?;
+            }
+            Ok(Exit::Done)
+        }
+        Err(exit) => Ok(exit),
+    }
+}
+
+/// How many rows there were, once all are where they are to be; or how it ends.
+async fn written(
+    client: &mut Client,
+    mut pages: ExportPages,
+    path: Option<&Path>,
+    file: &mut Option<BufWriter<File>>,
+) -> io::Result<Result<usize, Exit>> {
+    let prints = path.is_none() && output::out_is_terminal();
+    let mut busy = Busy::begin().unless(prints);
     let mut count = 0;
     loop {
         let so_far = format!("{} read", output::counted(count as u64, "row"));
-        let rows = match busy.during(&so_far, pages.next(&mut client)).await {
+        let rows = match busy.during(&so_far, pages.next(client)).await {
             Ok(Some(page)) => page.value,
             Ok(None) => break,
-            Err(error) => return Ok(ask::tell(&error)),
+            Err(error) => return Ok(Err(ask::tell(&error))),
         };
         count += rows.len();
         let lines: String = rows.iter().map(|row: &Value| format!("{row}\n")).collect();
-        match &args.output {
+        match path {
             None => output::out(&lines)?,
             Some(path) => {
                 // Made when there is something to write: a refusal leaves no file behind.
-                let file = match &mut file {
+                let file = match file {
                     Some(file) => file,
                     None => file.insert(BufWriter::new(private(path)?)),
                 };
-                file.write_all(lines.as_bytes())?;
+                file.write_all(lines.as_bytes()).map_err(full(path))?;
             }
         }
     }
-    drop(busy);
-    client.close().await;
-    if let (Some(mut file), Some(path)) = (file, &args.output) {
-        file.flush()?;
-        file.get_ref().sync_all()?;
-        let rows = output::counted(count as u64, "row");
-        output::out_line(&format!("{rows} in {}", path.display()))?;
+    if let (Some(file), Some(path)) = (file, path) {
+        let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
+        flushed.map_err(full(path))?;
     }
-    Ok(Exit::Done)
+    Ok(Ok(count))
+}
+
+fn full(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| {
+        let what = format!(
+            "can't write `{}`: {error}; nothing is left of it",
+            path.display()
+        );
+        io::Error::new(error.kind(), what)
+    }
 }
 
 /// A new file that only its user can read: there are prompts in it.

@@ -267,11 +267,14 @@ async fn results(
     };
     let mut stops = StopSignals::hear()?;
     let collecting = async {
-        if json {
+        if json && wait == Wait::All {
             let collected = client.collect(jobs, timeout, wait).await;
             return Ok(collected.map(|collected| found = collected));
         }
-        let tell = |result: &Value| output::out(&render::result(result));
+        let tell = |result: &Value| match json {
+            true => Ok(()),
+            false => output::out(&render::result(result)),
+        };
         progress::collect(client, &mut found, timeout, wait, tell).await
     };
     let collected = tokio::select! {

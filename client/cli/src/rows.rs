@@ -20,11 +20,16 @@ use agentd_terminal::table::{Cell, Column, table};
 
 /// Characters of a label's value in a table.
 const LABEL_SHOWN: usize = 16;
+/// Keys that `client/serve/src/openai` makes begin so.
+const OF_A_FACE: &str = "openai.";
+const NO_LABELS: &str = "-";
 
 /// `jobs` for people.
 #[must_use]
 pub fn jobs(rows: &[JobRow], now: i64, style: &Style) -> String {
-    let labelled = rows.iter().any(|row| !row.labels.is_empty());
+    let labelled = rows
+        .iter()
+        .any(|row| short_labels(&row.labels) != NO_LABELS);
     let mut columns = vec![
         Column::new("JOB").that_stays(),
         Column::cut("STATE", 9).that_stays(),
@@ -119,9 +124,11 @@ pub(super) fn labels(labels: &BTreeMap<String, String>) -> String {
     joined(pairs.collect())
 }
 
-/// The same without what is too long to be read, as the sums that a face finds its requests by.
+/// The same without what is too long to be read, and without what the face of OpenAI's API finds its
+/// requests by, which nobody has given.
 fn short_labels(labels: &BTreeMap<String, String>) -> String {
-    let pairs = labels.iter().map(|(key, value)| {
+    let given = labels.iter().filter(|(key, _)| !key.starts_with(OF_A_FACE));
+    let pairs = given.map(|(key, value)| {
         let begins: String = value.chars().take(LABEL_SHOWN).collect();
         let cut = if begins.len() < value.len() { ".." } else { "" };
         format!("{key}={begins}{cut}")
@@ -131,7 +138,7 @@ fn short_labels(labels: &BTreeMap<String, String>) -> String {
 
 fn joined(pairs: Vec<String>) -> String {
     match pairs.is_empty() {
-        true => "-".to_owned(),
+        true => NO_LABELS.to_owned(),
         false => pairs.join(" "),
     }
 }
@@ -346,7 +353,7 @@ mod tests {
     #[test]
     fn jobs_are_a_table_with_labels_if_any() {
         let plain = r#"{"job":"j2","session":"s2","agent":"pi","state":"failed","attempt":1,"preview":"two\nlines","accepted_at":"2026-11-21T18:58:00Z","code":"timeout"}"#;
-        let labelled = r#"{"job":"j1","session":"main","agent":"pi","state":"queued","attempt":0,"preview":"one","labels":{"run":"7"},"accepted_at":"2026-11-21T18:00:00Z","start_at":"2026-11-21T20:00:00Z"}"#;
+        let labelled = r#"{"job":"j1","session":"main","agent":"pi","state":"queued","attempt":0,"preview":"one","labels":{"openai.request":"5f","run":"7"},"accepted_at":"2026-11-21T18:00:00Z","start_at":"2026-11-21T20:00:00Z"}"#;
         let rows = |lines: &[&str]| -> Vec<JobRow> {
             let row = |line: &&str| serde_json::from_str(line).unwrap();
             lines.iter().map(row).collect()
