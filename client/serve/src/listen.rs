@@ -116,7 +116,13 @@ pub(crate) async fn serve(
     // From now on the system refuses who comes, rather than keeping them waiting for nobody.
     drop(listener);
     tracker.close();
-    let _ended_or_late = timeout(ENDS_WITHIN, tracker.wait()).await;
+    let turns = &server.app.openai.tasks;
+    turns.close();
+    let ended = async {
+        tracker.wait().await;
+        turns.wait().await;
+    };
+    let _ended_or_late = timeout(ENDS_WITHIN, ended).await;
     server.log.finish();
 }
 

@@ -269,11 +269,53 @@ fn chat_stream_that_is_closed_cancels_its_turn() {
     assert_eq!(error(&again).0, 424, "{again:?}");
     assert_eq!(error(&again).1, "cancelled");
     assert_eq!(header(&again, "x-agentd-job"), Some("j1"));
+    // Nor one that waits for all of it under the same key.
+    let keyed = said("begun [[sleep 600000]] keyed");
+    let mut streamed = keyed.clone();
+    streamed["stream"] = true.into();
+    drop(begun_with(&http, "Idempotency-Key: k\r\n", &streamed));
+    let whole = http.post_with(
+        "/v1/chat/completions",
+        &keyed,
+        &["-H", "Idempotency-Key: k"],
+    );
+    assert_eq!((error(&whole).0, &*error(&whole).1), (424, "cancelled"));
+    assert_eq!(header(&whole, "x-agentd-job"), Some("j2"));
     let keeping = Http::with(&daemon.place, &["--keep-turns", "--model", "gpt-4o=timmy"]);
     body["model"] = "gpt-4o".into();
     body["messages"][0]["content"] = "begun [[sleep 500]] on".into();
     drop(begun(&keeping, &body));
-    assert_eq!(wait_for("it ends", || stop(&daemon, "j2")), "end_turn");
+    assert_eq!(wait_for("it ends", || stop(&daemon, "j3")), "end_turn");
+}
+
+#[test]
+fn chat_whose_daemon_stays_away_is_found_again() {
+    let Some((daemon, http)) = served() else {
+        return;
+    };
+    let body = said("[[sleep 600000]]");
+    let asked = |more: &[&str]| http.post_with("/v1/chat/completions", &body, more);
+    let keyed = ["-H", "Idempotency-Key: k"];
+    let (found, plain, place) = std::thread::scope(|scope| {
+        let found = scope.spawn(|| asked(&keyed));
+        let plain = scope.spawn(|| asked(&[]));
+        wait_for("both are taken", || (jobs(&daemon) == 2).then_some(()));
+        let place = daemon.kill();
+        (found.join().unwrap(), plain.join().unwrap(), place)
+    });
+    for (answer, status, again) in [(&found, 503, "true"), (&plain, 424, "false")] {
+        let expected = (status, "outcome-unknown".to_owned(), None);
+        assert_eq!(error(answer), expected, "{answer:?}");
+        assert_eq!(header(answer, "x-should-retry"), Some(again));
+    }
+    let daemon = place.start();
+    let again = asked(&keyed);
+    assert_eq!((error(&again).0, &*error(&again).1), (424, "interrupted"));
+    assert_eq!(
+        header(&again, "x-agentd-job"),
+        header(&found, "x-agentd-job")
+    );
+    assert_eq!(jobs(&daemon), 2);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_faces::openai::failure::{Again, Failure};
-use agentd_protocol::line::MessageEnd;
+use agentd_protocol::line::{MessageEnd, Stop};
 use agentd_protocol::request::Abort;
 use agentd_protocol::{JobId, Line};
 use axum::Json;
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::attempts::{Asker, Attempts, Leaver};
-use super::plan::Source;
+use super::plan::{Source, cancelled};
 use super::readers::Reading;
 use super::refusal::JOB;
 use super::turn::{self, Lines, Taken};
@@ -195,6 +195,7 @@ async fn waited<T: Teller>(
 ) -> Result<Response, Refusal> {
     let mut stops = app.stopping.clone();
     let mut teller = teller(&taken);
+    let is_found = lines.is_found();
     loop {
         let line = tokio::select! {
             line = lines.next() => line,
@@ -202,9 +203,15 @@ async fn waited<T: Teller>(
         };
         let line = line.map_err(|mut refusal| {
             refusal.failure.job = Some(taken.job);
-            refusal
+            match again {
+                Again::Later if refusal.is_unsure() => refusal.found_again(),
+                Again::Later | Again::No => refusal,
+            }
         })?;
         match line {
+            Some(Line::MessageEnd(end)) if is_found && end.stop == Stop::Cancelled => {
+                return Err(cancelled(taken.job).into());
+            }
             Some(Line::MessageEnd(end)) => {
                 let headers = headers(&taken, ignored);
                 return Ok((headers, Json(teller.whole(&end))).into_response());
@@ -221,6 +228,8 @@ pub(super) struct Reader {
     told: mpsc::Sender<Bytes>,
     /// Who ends its turn by leaving.
     cancels: Option<Leaver>,
+    /// Does it ask for an answer, rather than look at one?
+    asks: bool,
     /// Another token ends the streams that were opened with this one.
     token: Vec<u8>,
 }
@@ -257,6 +266,7 @@ pub(super) async fn streamed<T: Teller>(
         app: Arc::clone(&app),
         told,
         cancels,
+        asks: asker.is_some(),
         token: token.unwrap_or_default().to_vec(),
     };
     let (tasks, attempts) = (app.openai.tasks.clone(), app.openai.attempts.clone());
@@ -345,11 +355,15 @@ impl Reader {
         // The first one would come at once.
         signs.reset();
         let mut piece = teller.first();
+        let is_found = self.asks && lines.is_found();
         let cut = loop {
             if !piece.is_empty() && self.told.send(piece.into()).await.is_err() {
                 break Cut::Left;
             }
             match self.next(taken, &mut lines, &mut signs).await {
+                Ok(Line::MessageEnd(end)) if is_found && end.stop == Stop::Cancelled => {
+                    break Cut::Failed(cancelled(taken.job));
+                }
                 Ok(Line::MessageEnd(end)) => {
                     let _left = self.told.send(teller.end(&end).into()).await;
                     return;

@@ -30,6 +30,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// that hangs for longer is replaced by its watchdog.
 const ENDED_WITHIN: Duration = Duration::from_secs(600);
 const ASKED_EVERY: Duration = Duration::from_secs(1);
+/// Of that, what the end of this server leaves: it waits 5 s for what is under way.
+const LEFT_WITHIN: Duration = Duration::from_secs(4);
 /// Turns without an answer behind which the last answered one is looked for.
 const MOST_UNANSWERED: usize = 64;
 
@@ -130,14 +132,23 @@ pub(super) async fn abort(app: &App, job: JobId) -> Result<(), Refusal> {
 /// Ends what nobody reads any more, also when its daemon can't be asked for a while.
 pub(super) async fn cancel_left(app: &App, abort: Abort) {
     let mut stops = app.stopping.clone();
+    // Whoever is sent away by this server's end has not left.
+    let ends = *stops.borrow();
+    if ends {
+        return;
+    }
     let asked = async {
         while !is_told(app, &abort).await {
             sleep(ASKED_EVERY).await;
         }
     };
+    let ended = async {
+        drop(stops.wait_for(|stops| *stops).await);
+        sleep(LEFT_WITHIN).await;
+    };
     tokio::select! {
         _told = timeout(ENDED_WITHIN, asked) => {}
-        _ends = stops.wait_for(|stops| *stops) => {}
+        () = ended => {}
     }
 }
 

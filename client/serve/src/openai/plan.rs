@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use agentd_faces::openai as face;
 use agentd_faces::openai::failure::Failure;
-use agentd_protocol::Code;
 use agentd_protocol::request::Send;
 use agentd_protocol::rows::{JobPhase, JobRow};
 use agentd_protocol::work::Jobs;
+use agentd_protocol::{Code, JobId};
 use tokio::time::timeout;
 
 use super::asking::Asking;
@@ -139,7 +139,7 @@ impl Source {
     ) -> Result<Self, Refusal> {
         let planned = async {
             match asked_before(app, asking, &attempt).await? {
-                Some(row) if row.state == JobPhase::Cancelled => Err(cancelled(&row).into()),
+                Some(row) if row.state == JobPhase::Cancelled => Err(cancelled(row.job).into()),
                 // Its agent refused it without a look at it, and nobody was there to be told anew.
                 Some(row) if row.code.as_deref() == Some(Code::ContextLost.name()) => {
                     Ok(Self::Plan(Box::new(plan.await?.under_another_key(asking))))
@@ -188,8 +188,7 @@ fn silent() -> Refusal {
 pub(super) const ANEW: &str = "anew";
 
 /// Its client would take what was said until then for the whole answer.
-fn cancelled(row: &JobRow) -> Failure {
-    let job = row.job;
+pub(super) fn cancelled(job: JobId) -> Failure {
     let why = format!(
         "the turn of this request was cancelled, as when its stream is closed: job {job} has what it \
          said; with `--keep-turns` such turns go on"

@@ -50,6 +50,8 @@ pub(super) struct Lines<'a> {
     anew: Option<Box<Send>>,
     /// That it is sent for: until then a retry would find the turn that is lost.
     attempt: Option<Attempt>,
+    /// Had its key a job before?
+    is_replayed: bool,
 }
 
 enum Origin<'a> {
@@ -65,7 +67,13 @@ impl<'a> Lines<'a> {
             ahead: VecDeque::new(),
             anew: None,
             attempt: None,
+            is_replayed: false,
         }
+    }
+
+    /// Was the turn there before this request?
+    pub(super) const fn is_found(&self) -> bool {
+        self.is_replayed || matches!(self.from, Origin::Found(_))
     }
 
     /// Waits, so long at most, until the turn's first word says that its agent has what was said
@@ -233,7 +241,9 @@ async fn accepted(app: &App, send: Send) -> Result<(Taken, Lines<'_>), Refusal> 
                     session: accepted.session,
                     agent: accepted.agent,
                 };
-                return Ok((taken, Lines::of(Origin::Sent(Box::new(turn)))));
+                let mut lines = Lines::of(Origin::Sent(Box::new(turn)));
+                lines.is_replayed = accepted.replayed;
+                return Ok((taken, lines));
             }
             // `accepted` comes first.
             Some(_) => {}
