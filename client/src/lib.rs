@@ -25,6 +25,7 @@ pub mod pages;
 pub mod places;
 pub mod relay;
 pub mod remote;
+pub mod schedules;
 #[cfg(test)]
 mod scripted;
 pub mod send_only;

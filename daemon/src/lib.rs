@@ -10,6 +10,7 @@ mod failpoint;
 pub mod adapter;
 pub mod cli;
 pub mod config;
+pub mod cron;
 pub mod platform;
 #[cfg(test)]
 #[path = "../../tests/fuzz/replay.rs"]

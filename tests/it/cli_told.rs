@@ -127,7 +127,7 @@ fn usage_errors_say_what_was_most_likely_meant() {
 }
 
 #[test]
-fn start_is_told_by_the_zone_that_is_set() {
+fn start_is_told_by_the_set_zone() {
     let daemon = Daemon::start();
     let dispatched = |at: &str, zone: &str| {
         let mut command = daemon.place.command(AGENTCTL);

@@ -37,6 +37,7 @@ mod coming;
 mod completions;
 mod config_written;
 mod crash;
+mod cron;
 mod cursors;
 mod descriptors;
 mod doctor;

@@ -207,9 +207,10 @@ fn daemon_parts_use_only_what_they_may() {
         ("config", &["adapter", "platform"]),
         ("worker", &["adapter", "platform", "config"]),
         ("webhook", &["store", "config", "failpoint"]),
+        ("cron", &["store", "failpoint"]),
         (
             "server",
-            &["worker", "store", "platform", "config", "webhook"],
+            &["worker", "store", "platform", "config", "webhook", "cron"],
         ),
         ("cli", &["config", "platform", "server"]),
         ("failpoint", &[]),

@@ -9,9 +9,11 @@ mod bench;
 mod bridge;
 mod config;
 mod control;
+mod cron;
 mod everywhere;
 mod http;
 mod look;
+mod passed;
 mod pi;
 mod remote;
 mod service;
@@ -20,7 +22,6 @@ mod turn;
 mod webhook;
 mod work;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -34,12 +35,17 @@ pub use bench::BenchArgs;
 pub use bridge::BridgeArgs;
 pub use config::{ConfigArgs, ConfigCommand, ConfigKeyArgs, ConfigSetArgs};
 pub use control::{AbortArgs, DeadlineArgs, RestartArgs, RestartWorkersArgs, WatchArgs};
+pub use cron::{
+    CronAddArgs, CronArgs, CronCommand, CronEditArgs, CronListArgs, CronNameArgs, CronRunsArgs,
+    CronWhenArgs, MissedArg, OverlapArg,
+};
 pub use everywhere::EverywhereArgs;
 pub use http::{GatewayArgs, HttpArgs, McpArgs, ServeArgs, ServeCommand, TokenArgs};
 pub use look::{
     ColorArg, DoctorArgs, ExportArgs, LogLevelArgs, LogsArgs, PastArgs, StatusArgs, UsageArgs,
     UsageBy,
 };
+pub use passed::PassedArgs;
 pub use pi::PiArgs;
 pub use remote::{
     ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
@@ -295,6 +301,16 @@ Examples:
 
 What a receiver has to do is in client/WEBHOOKS.md.")]
     Webhook(WebhookArgs),
+    /// Send turns by themselves: once at a time, again and again, or as crontab says
+    #[command(after_help = "\
+Examples:
+  agentctl cron add --message \"Work on issue #98\" --at +1m
+  agentctl cron add --message \"what broke overnight?\" --cron \"0 9 * * 1-5\"
+  agentctl cron list
+  agentctl cron runs c1
+
+The daemon sends them: what passed while none ran goes by --missed.")]
+    Cron(CronArgs),
     /// Say something to a running turn
     #[command(after_help = "\
 Examples:
@@ -523,34 +539,6 @@ pub struct JsonArgs {
     /// Print the protocol's own line
     #[arg(long, short)]
     pub json: bool,
-}
-
-// Words that are for another program.
-#[derive(Args, Clone, Debug)]
-pub struct PassedArgs {
-    /// What about them
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "WORDS"
-    )]
-    pub words: Vec<OsString>,
-}
-
-impl PassedArgs {
-    /// Are models listed of an agent or a session that is named? The words that name them aren't
-    /// another program's.
-    #[must_use]
-    pub fn lists_of_agent(&self) -> bool {
-        let is_own = |word: &OsString| {
-            let name = word.to_str().and_then(|word| word.split('=').next());
-            name.is_some_and(|name| matches!(name, "--agent" | "--session"))
-        };
-        let [first, rest @ ..] = &self.words[..] else {
-            return false;
-        };
-        first == "list" && rest.iter().any(is_own)
-    }
 }
 
 #[derive(Args, Clone, Debug)]

@@ -47,6 +47,7 @@ fn goes_there(command: &Command) -> bool {
         | Command::Ps(_)
         | Command::Version(_)
         | Command::Usage(_)
+        | Command::Cron(_)
         | Command::Steer(_)
         | Command::Sessions(_)
         | Command::History(_)
@@ -127,6 +128,7 @@ mod tests {
             "agents",
             "agents test pi",
             "webhook list",
+            "cron list",
             "models list --agent pi",
             "voice flush",
             "serve mcp",

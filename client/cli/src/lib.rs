@@ -27,6 +27,7 @@ mod config_check;
 mod connecting;
 mod control;
 mod copies;
+mod cron;
 mod cut_off;
 mod daemon;
 mod demo;
@@ -228,6 +229,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::Ps(args) => block_on(jobs::ps(args, socket)),
         Command::Version(args) => block_on(status::version(args, socket)),
         Command::Usage(args) => block_on(usage::usage(args, socket)),
+        Command::Cron(args) => block_on(cron::cron(args, socket)),
         Command::Webhook(args) => block_on(webhook::webhook(args, socket)),
         Command::Steer(args) => block_on(jobs::steer(args, socket)),
         Command::Sessions(args) => block_on(sessions::sessions(args, socket)),

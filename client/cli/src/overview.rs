@@ -46,7 +46,7 @@ const GROUPS: [Group; 7] = [
     Group {
         title: "Work",
         shown: &[
-            "dispatch", "jobs", "ps", "collect", "watch", "usage", "webhook",
+            "dispatch", "jobs", "ps", "collect", "cron", "watch", "usage",
         ],
         also: &[],
     },
@@ -71,7 +71,7 @@ const GROUPS: [Group; 7] = [
     Group {
         title: "Other machines and programs",
         shown: &["forward", "voice", "ssh-key", "serve"],
-        also: &["token", "stdio", "nc"],
+        also: &["webhook", "token", "stdio", "nc"],
     },
     Group {
         title: "Setup",

@@ -275,7 +275,7 @@ pub(super) fn relative(time: &str, now: i64) -> String {
     }
 }
 
-fn short(ms: u64) -> String {
+pub(super) fn short(ms: u64) -> String {
     match ms / 1_000 {
         seconds @ 0..60 => format!("{seconds} s"),
         seconds @ 60..3_600 => format!("{} min", seconds / 60),

@@ -14,9 +14,12 @@ use agentd_terminal::output::safe;
 /// The field that an error begins with, and what it is called here.
 const FIELDS: &[(&str, &str)] = &[
     ("agent", "the agent's name"),
+    ("at", "`--at`"),
     ("attachments", "`--attach`"),
+    ("backoff", "`--backoff`"),
     ("callback", "`--callback`"),
     ("callback.url", "`--callback`"),
+    ("cron", "`--cron`"),
     ("cwd", "`--cwd`"),
     ("cwd_if_new", "the working directory"),
     ("deadline", "`--deadline`"),
@@ -25,9 +28,11 @@ const FIELDS: &[(&str, &str)] = &[
     ("fallback_chain", "`--fallback`"),
     ("idempotency_key", "`--idempotency-key`"),
     ("instructions", "`--instructions`"),
+    ("jitter", "`--jitter`"),
     ("keep", "`--keep`"),
     ("labels", "`--label`"),
     ("limit", "`--limit`"),
+    ("max_failures", "`--max-failures`"),
     ("mode", "`--mode`"),
     ("model", "the model"),
     ("parent", "`--parent`"),
@@ -42,6 +47,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("timeout", "`--timeout`"),
     ("to", "the new name"),
     ("toolsets", "`--tools`"),
+    ("tz", "`--tz`"),
     ("words", "`WORDS`"),
 ];
 
@@ -81,6 +87,14 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
         RequestKind::Collect => "agentctl collect",
         RequestKind::Commands => "agentctl agents commands",
         RequestKind::Compact => "agentctl compact",
+        RequestKind::CronAdd => "agentctl cron add",
+        RequestKind::CronEdit => "agentctl cron edit",
+        RequestKind::CronList => "agentctl cron list",
+        RequestKind::CronPause => "agentctl cron pause",
+        RequestKind::CronRemove => "agentctl cron remove",
+        RequestKind::CronResume => "agentctl cron resume",
+        RequestKind::CronRun => "agentctl cron run",
+        RequestKind::CronRuns => "agentctl cron runs",
         RequestKind::DaemonStop => "agentctl stop",
         RequestKind::Dispatch => "agentctl dispatch",
         RequestKind::Drain => "agentctl drain",
@@ -230,6 +244,10 @@ mod tests {
         cli.build();
         let options: Vec<String> = std::iter::once(&cli)
             .chain(cli.get_subcommands())
+            .chain(
+                cli.get_subcommands()
+                    .flat_map(clap::Command::get_subcommands),
+            )
             .flat_map(clap::Command::get_arguments)
             .filter_map(|one| Some(format!("`--{}`", one.get_long()?)))
             .collect();

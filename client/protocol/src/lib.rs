@@ -28,6 +28,7 @@ mod replay;
 pub mod request;
 pub mod request_table;
 pub mod rows;
+pub mod schedule;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod spoken;

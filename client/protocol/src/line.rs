@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_with::skip_serializing_none;
 
-use crate::code::Code;
 pub use crate::commands::CommandRow;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
@@ -302,6 +301,70 @@ pub enum Line {
         ok: bool,
         webhook: String,
     },
+    #[serde(rename = "cron.add")]
+    CronAdd {
+        ok: bool,
+        /// A [`crate::schedule::ScheduleRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "crate::schedule::ScheduleRow"))]
+        schedule: Box<Value>,
+    },
+    #[serde(rename = "cron.edit")]
+    CronEdit {
+        ok: bool,
+        /// A [`crate::schedule::ScheduleRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "crate::schedule::ScheduleRow"))]
+        schedule: Box<Value>,
+    },
+    #[serde(rename = "cron.list")]
+    CronList {
+        ok: bool,
+        /// Each a [`crate::schedule::ScheduleRow`].
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "Vec<crate::schedule::ScheduleRow>")
+        )]
+        schedules: Vec<Value>,
+        next: Option<u64>,
+    },
+    #[serde(rename = "cron.pause")]
+    CronPause {
+        ok: bool,
+        /// A [`crate::schedule::ScheduleRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "crate::schedule::ScheduleRow"))]
+        schedule: Box<Value>,
+    },
+    #[serde(rename = "cron.remove")]
+    CronRemove {
+        ok: bool,
+        /// A [`crate::schedule::ScheduleRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "crate::schedule::ScheduleRow"))]
+        schedule: Box<Value>,
+    },
+    #[serde(rename = "cron.resume")]
+    CronResume {
+        ok: bool,
+        /// A [`crate::schedule::ScheduleRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "crate::schedule::ScheduleRow"))]
+        schedule: Box<Value>,
+    },
+    #[serde(rename = "cron.run")]
+    CronRun {
+        ok: bool,
+        /// Its id.
+        schedule: String,
+        job: JobId,
+        session: String,
+    },
+    #[serde(rename = "cron.runs")]
+    CronRuns {
+        ok: bool,
+        /// Its id.
+        schedule: String,
+        /// Each a [`crate::schedule::RunRow`].
+        #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::schedule::RunRow>"))]
+        runs: Vec<Value>,
+        next: Option<u64>,
+    },
     Abort {
         ok: bool,
         jobs: Vec<JobId>,
@@ -376,31 +439,6 @@ pub struct Accepted {
     /// Was there no session of the name that it gave, so that it made one?
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub made: bool,
-}
-
-/// Why a turn ended, in the words of the Agent Client Protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names are the documentation")]
-pub enum Stop {
-    #[default]
-    EndTurn,
-    MaxTokens,
-    MaxTurnRequests,
-    Refusal,
-    Cancelled,
-}
-
-impl Stop {
-    /// All of them.
-    pub const ALL: &'static [Self] = &[
-        Self::EndTurn,
-        Self::MaxTokens,
-        Self::MaxTurnRequests,
-        Self::Refusal,
-        Self::Cancelled,
-    ];
 }
 
 /// Did the turn have the session's earlier turns?
@@ -492,67 +530,6 @@ pub struct TurnFacts {
     pub messages: Option<Vec<Message>>,
 }
 
-/// One of the messages that a final line lists.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Message {
-    /// `assistant`, or `user` for what steered the turn.
-    pub role: String,
-    /// Its text.
-    pub content: String,
-}
-
-/// `message_end`: the turn is done.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct MessageEnd {
-    /// Why it ended.
-    #[serde(default)]
-    pub stop: Stop,
-    /// Everything else.
-    #[serde(flatten)]
-    pub turn: TurnFacts,
-    /// Put in when the line is addressed.
-    #[serde(default, skip_serializing)]
-    pub seq: Option<u64>,
-    /// Put in when the line is addressed.
-    #[serde(default, skip_serializing)]
-    pub replayed: bool,
-}
-
-/// `error`: a refusal, or how a job failed.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ErrorLine {
-    /// For programs.
-    #[serde(default = "unknown_code")]
-    pub code: Code,
-    /// The sentence.
-    pub error: String,
-    /// What to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-    /// What could be meant, of an `ambiguous` send: names of agents.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub choices: Vec<String>,
-    /// May the same request succeed later?
-    #[serde(default)]
-    pub retryable: bool,
-    /// What is known of the turn, where there was one.
-    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
-    pub turn: Option<TurnFacts>,
-    /// Put in when the line is addressed.
-    #[serde(default, skip_serializing)]
-    pub seq: Option<u64>,
-    /// Put in when the line is addressed.
-    #[serde(default, skip_serializing)]
-    pub replayed: bool,
-}
-
-const fn unknown_code() -> Code {
-    Code::Unknown
-}
-
 impl Line {
     /// True for `message_end`, and for an `error` that carries a job.
     #[must_use]
@@ -583,6 +560,7 @@ impl Line {
 }
 
 mod body;
+mod ends;
 mod hello;
 mod refusal;
 mod sandbox;
@@ -594,5 +572,6 @@ mod tool;
 
 pub use crate::usage::{Cost, CostStatus, Usage};
 pub use body::{Body, Telling};
+pub use ends::{ErrorLine, Message, MessageEnd, Stop};
 pub use hello::{HelloAnswer, HelloLimits};
 pub use status::*;

@@ -14,6 +14,7 @@ use crate::request::work::{
 use crate::request::{
     Abort, Collect, DaemonStop, Drain, Hello, LogLevel, RestartWorker, Send, Status, Subscribe,
 };
+use crate::schedule::{CronEdit, CronList, CronNamed, CronRuns, ScheduleSpec};
 use crate::webhook::{Callback, Delivery, Webhooks};
 
 /// What became of it when no answer came, and how long one may take.
@@ -283,6 +284,22 @@ requests! {
     Commands(Commands)              "commands"        "commands"        Looks       Same      InOrder None    Refused   IfNamed
     /// The agent shortens what it remembers.
     Compact(Compact)                "compact"         "compact"         ChangesLong Same      InOrder None    Refused   IfNamed
+    /// A schedule. What agents add would go on without anybody.
+    CronAdd(Box<ScheduleSpec>)      "cron.add"        "cron.add"        Changes     Forbidden AtOnce  Refused Refused   Nothing
+    /// It says something else from now on.
+    CronEdit(CronEdit)              "cron.edit"       "cron.edit"       Changes     Forbidden AtOnce  Refused Refused   Nothing
+    /// Which schedules are there?
+    CronList(CronList)              "cron.list"       "cron.list"       Reads       Same      AtOnce  None    Refused   Nothing
+    /// It isn't due until somebody resumes it.
+    CronPause(CronNamed)            "cron.pause"      "cron.pause"      Changes     Forbidden AtOnce  Refused Refused   Nothing
+    /// It is forgotten.
+    CronRemove(CronNamed)           "cron.remove"     "cron.remove"     Changes     Forbidden AtOnce  Refused Refused   Nothing
+    /// It goes on.
+    CronResume(CronNamed)           "cron.resume"     "cron.resume"     Changes     Forbidden AtOnce  Refused Refused   Nothing
+    /// Once now, besides.
+    CronRun(CronNamed)              "cron.run"        "cron.run"        Changes     Forbidden AtOnce  None    Refused   Nothing
+    /// What became of its due times?
+    CronRuns(CronRuns)              "cron.runs"       "cron.runs"       Reads       Same      AtOnce  None    Refused   Nothing
     /// Stop the daemon.
     DaemonStop(DaemonStop)          "daemon.stop"     "daemon.stop"     ChangesLong Forbidden AtOnce  None    Refused   Nothing
     /// Several turns, all or none.

@@ -57,6 +57,25 @@ class Turns(WithDaemon):
             self.harness.run_session("   ")
         self.assertIsInstance(wrong.exception, errors.InvalidRequestError)
 
+    def test_a_schedule_is_added_run_changed_and_removed(self) -> None:
+        sends = {"prompt": "tick", "provider": "echo", "labels": {"by": "cron"}}
+        added = self.harness.cron_add(sends, cron="0 9 * * 1-5", tz="Europe/Berlin", name="mine")
+        self.assertEqual((added.schedule, added.state, len(added.next)), ("c1", "active", 3))
+        job = self.harness.cron_run("mine")
+        self.assertEqual(self.harness.collect([job])[0].final_response, "tick")
+        [run] = self.harness.cron_runs("c1")
+        self.assertEqual((run.job, run.state, run.by_hand), (job, "completed", True))
+        edited = self.harness.cron_edit("c1", every="1h", name=None, send={"text": "tock"})
+        self.assertEqual((edited.cron, edited.every, edited.name), (None, "1h", None))
+        self.assertEqual(self.harness.cron_pause("c1").state, "paused")
+        self.assertEqual(self.harness.cron_resume("c1").send["text"], "tock")
+        self.assertEqual([one.schedule for one in self.harness.cron_list()], ["c1"])
+        self.harness.cron_remove("c1")
+        with self.assertRaisesRegex(errors.InvalidRequestError, "no schedule"):
+            self.harness.cron_run("c1")
+        with self.assertRaisesRegex(errors.InvalidRequestError, "exactly one"):
+            self.harness.cron_add(sends)
+
     def test_a_timeout_is_one_of_python_s_too(self) -> None:
         with self.assertRaises(TimeoutError) as caught:
             self.harness.run_session("a [[sleep 600000]]", timeout=0.2)

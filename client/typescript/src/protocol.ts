@@ -388,6 +388,207 @@ export interface CrashRow {
   error: string;
 }
 
+export interface CronAddLine {
+  type: "cron.add";
+  ok: boolean;
+  /** A [`crate::schedule::ScheduleRow`]. */
+  schedule: ScheduleRow;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** What a schedule says: the fields of `cron.add`. */
+export interface CronAddRequest {
+  type: "cron.add";
+  /** What people call it; no two have the same. */
+  name?: string | null;
+  /** Once: RFC 3339, a local time in `tz`, or `+` and a time from now. */
+  at?: string | null;
+  /** Each so long, counted from when it was made. */
+  every?: string | null;
+  /** Five fields, as crontab has them. */
+  cron?: string | null;
+  /** The time zone by its IANA name; the machine's when absent. */
+  tz?: string | null;
+  /** Each due time comes later by up to so much, always by the same. */
+  jitter?: string | null;
+  /** Due times that passed while nobody was there. */
+  missed?: Missed;
+  /** Due times while the run before goes on. */
+  overlap?: Overlap;
+  /** So many runs are kept; 100 when absent. */
+  keep?: number | null;
+  /** After a run that failed so long, and twice as long after each further one. */
+  backoff?: string | null;
+  /** After so many that failed in a row it is paused. */
+  max_failures?: number | null;
+  /** What is sent each time; without `session`, in a new one. */
+  send: Send;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronEditLine {
+  type: "cron.edit";
+  ok: boolean;
+  /** A [`crate::schedule::ScheduleRow`]. */
+  schedule: ScheduleRow;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.edit`: other fields for a schedule. */
+export interface CronEditRequest {
+  type: "cron.edit";
+  /** Its id, or its name. */
+  schedule: string;
+  /**
+   * Fields of `cron.add` that take the place of those it has; `null` takes one away. Of `send`
+   * likewise.
+   */
+  set: Record<string, unknown>;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronListLine {
+  type: "cron.list";
+  ok: boolean;
+  /** Each a [`crate::schedule::ScheduleRow`]. */
+  schedules: ScheduleRow[];
+  next?: number;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.list`: schedules, as they were made. */
+export interface CronListRequest {
+  type: "cron.list";
+  /** Only this one, by id or name. */
+  schedule?: string | null;
+  /** At most so many; 50 when absent. */
+  limit?: number | null;
+  /** The `next` of the page before. */
+  after?: number | null;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronPauseLine {
+  type: "cron.pause";
+  ok: boolean;
+  /** A [`crate::schedule::ScheduleRow`]. */
+  schedule: ScheduleRow;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.pause`, `cron.resume`, `cron.run`, `cron.remove`: one schedule. */
+export interface CronPauseRequest {
+  type: "cron.pause";
+  /** Its id, or its name. */
+  schedule: string;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronRemoveLine {
+  type: "cron.remove";
+  ok: boolean;
+  /** A [`crate::schedule::ScheduleRow`]. */
+  schedule: ScheduleRow;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.pause`, `cron.resume`, `cron.run`, `cron.remove`: one schedule. */
+export interface CronRemoveRequest {
+  type: "cron.remove";
+  /** Its id, or its name. */
+  schedule: string;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronResumeLine {
+  type: "cron.resume";
+  ok: boolean;
+  /** A [`crate::schedule::ScheduleRow`]. */
+  schedule: ScheduleRow;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.pause`, `cron.resume`, `cron.run`, `cron.remove`: one schedule. */
+export interface CronResumeRequest {
+  type: "cron.resume";
+  /** Its id, or its name. */
+  schedule: string;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronRunLine {
+  type: "cron.run";
+  ok: boolean;
+  /** Its id. */
+  schedule: string;
+  job: string;
+  session: string;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.pause`, `cron.resume`, `cron.run`, `cron.remove`: one schedule. */
+export interface CronRunRequest {
+  type: "cron.run";
+  /** Its id, or its name. */
+  schedule: string;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+export interface CronRunsLine {
+  type: "cron.runs";
+  ok: boolean;
+  /** Its id. */
+  schedule: string;
+  /** Each a [`crate::schedule::RunRow`]. */
+  runs: RunRow[];
+  next?: number;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `cron.runs`: what became of the due times of a schedule, newest first. */
+export interface CronRunsRequest {
+  type: "cron.runs";
+  /** Its id, or its name. */
+  schedule: string;
+  /** At most so many; 50 when absent. */
+  limit?: number | null;
+  /** The `next` of the page before. */
+  before?: number | null;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
 /** The process. */
 export interface DaemonFacts {
   version: string;
@@ -502,6 +703,14 @@ export interface DrainRequest {
 
 /** A message of a conversation that was held elsewhere. */
 export interface Earlier {
+  /** Whose it is. */
+  role: Speaker;
+  /** What was said; not blank. */
+  text: string;
+}
+
+/** A message of a conversation that was held elsewhere. */
+export interface EarlierRow {
   /** Whose it is. */
   role: Speaker;
   /** What was said; not blank. */
@@ -798,6 +1007,14 @@ export type Line =
   | WebhooksLine
   | WebhookReplayLine
   | WebhookTestLine
+  | CronAddLine
+  | CronEditLine
+  | CronListLine
+  | CronPauseLine
+  | CronRemoveLine
+  | CronResumeLine
+  | CronRunLine
+  | CronRunsLine
   | AbortLine
   | CollectLine
   | RestartWorkerLine
@@ -975,6 +1192,12 @@ export interface MessageStartLine {
   seq?: number;
 }
 
+/** What becomes of due times that passed while nobody was there. */
+export type Missed =
+  | "skip"
+  | "last"
+  | "all";
+
 /** What a send does when its session is busy. */
 export type Mode =
   | "queue"
@@ -1052,6 +1275,13 @@ export interface NoteLine {
 export type OnQuestion =
   | "wait"
   | "deny";
+
+/** What becomes of a due time while the run before it goes on. */
+export type Overlap =
+  | "skip"
+  | "queue"
+  | "replace"
+  | "parallel";
 
 export interface PingRequest {
   type: "ping";
@@ -1166,6 +1396,14 @@ export type Request =
   | CollectRequest
   | CommandsRequest
   | CompactRequest
+  | CronAddRequest
+  | CronEditRequest
+  | CronListRequest
+  | CronPauseRequest
+  | CronRemoveRequest
+  | CronResumeRequest
+  | CronRunRequest
+  | CronRunsRequest
   | DaemonStopRequest
   | DispatchRequest
   | DrainRequest
@@ -1257,6 +1495,36 @@ export interface RpcFacts {
   clients?: Record<string, number>;
 }
 
+/** What became of a due time. */
+export type RunOutcome =
+  | "job"
+  | "skipped"
+  | "refused";
+
+/** One run of a schedule. */
+export interface RunRow {
+  due_at: string;
+  outcome: RunOutcome;
+  job?: string;
+  /** How its job ended; none while it goes on. */
+  state?: string;
+  /** Of a job that failed. */
+  code?: string;
+  /** How its answer, or what it failed of, begins. */
+  preview?: string;
+  /** What it cost, where that is known. */
+  usd?: number;
+  /** So many milliseconds behind its due time. */
+  late_ms: number;
+  /** Did somebody ask for it? */
+  by_hand?: boolean;
+  /** Why it was left out or refused. */
+  why?: string;
+  /** How many due times it stands for, if more than one. */
+  times?: number;
+  at: string;
+}
+
 export interface RunningLine {
   type: "running";
   job: string;
@@ -1280,6 +1548,50 @@ export interface Sandbox {
   /** Which processes it saw, with their arguments: its `own`, or `all`. */
   processes: Reach;
 }
+
+/** One schedule of a list. */
+export interface ScheduleRow {
+  schedule: string;
+  state: ScheduleState;
+  /** Why it is paused, if agentd did that. */
+  why?: string;
+  /** What people call it; no two have the same. */
+  name?: string;
+  /** Once: RFC 3339, a local time in `tz`, or `+` and a time from now. */
+  at?: string;
+  /** Each so long, counted from when it was made. */
+  every?: string;
+  /** Five fields, as crontab has them. */
+  cron?: string;
+  /** The time zone by its IANA name; the machine's when absent. */
+  tz?: string;
+  /** Each due time comes later by up to so much, always by the same. */
+  jitter?: string;
+  /** Due times that passed while nobody was there. */
+  missed: Missed;
+  /** Due times while the run before goes on. */
+  overlap: Overlap;
+  /** So many runs are kept; 100 when absent. */
+  keep?: number;
+  /** After a run that failed so long, and twice as long after each further one. */
+  backoff?: string;
+  /** After so many that failed in a row it is paused. */
+  max_failures?: number;
+  /** What is sent each time; without `session`, in a new one. */
+  send: SendRow;
+  /** The next three due times, in its time zone. */
+  next: string[];
+  /** Runs that failed in a row, up to now. */
+  failures: number;
+  created_at: string;
+  last?: RunRow;
+}
+
+/** Is a schedule to go on? */
+export type ScheduleState =
+  | "active"
+  | "paused"
+  | "done";
 
 /** How far a yes to an approval goes. */
 export type Scope =
@@ -1426,6 +1738,75 @@ export interface SendRequest {
   job?: string | null;
   /** Comes back in every line about it. */
   id?: unknown;
+}
+
+/** `send`: one user turn. PROTOCOL.md part 4 explains each field. */
+export interface SendRow {
+  /** The user's turn. */
+  text: string;
+  /** The conversation. */
+  session?: string;
+  /** The conversation as the one asked named it: of workers only. */
+  native?: string;
+  /** Who answers. */
+  agent?: string;
+  /** Pins the model provider. */
+  provider?: string;
+  /** Pins the model. */
+  model?: string;
+  /** How hard to think, in the agent's words. */
+  thinking?: string;
+  /**
+   * What to ask when the model fails, in this order; each `provider/model`, or a name that the
+   * agent knows.
+   */
+  fallback_chain?: string[];
+  /** Working directory: absolute, existing. */
+  cwd?: string;
+  /** Working directory that counts only if this send makes the session. */
+  cwd_if_new?: string;
+  /** Restricts the agent's tools. */
+  toolsets?: string[];
+  /** What the agent is told before the conversation: only with the send that begins a session. */
+  system?: string;
+  /** What was said before elsewhere, oldest first: likewise. */
+  history?: EarlierRow[];
+  /** What its session's agent has besides its own, from this turn on. */
+  mcp_servers?: McpServer[];
+  /** Seconds it may run; 3600 when absent. */
+  timeout?: number;
+  /** Seconds it may wait; 3600 when absent. */
+  expires?: number;
+  /** The same key twice is the same job. */
+  idempotency_key?: string;
+  /** When the session is busy. */
+  mode: Mode;
+  /** Send the lines between `accepted` and the final one. */
+  stream?: boolean;
+  /** Wait for somebody's answer, or deny. */
+  on_question?: OnQuestion;
+  /** Run again after a crash? */
+  retry: Retry;
+  /** Refuse rather than run without the session's earlier turns. */
+  require_context: boolean;
+  /** Extra members of the final line: `messages`. */
+  include?: string[];
+  /** Fields the sender depends on. */
+  must?: string[];
+  /** Free labels, for `jobs`. */
+  labels?: Record<string, string>;
+  /** The job from inside whose worker it comes. */
+  parent?: string;
+  /** Not before this time, RFC 3339. */
+  start_at?: string;
+  /** When a turn before it in the session was interrupted. */
+  after_failure: AfterFailure;
+  /** What goes with the text. */
+  attachments?: AttachmentRow[];
+  /** Who is told of its end. */
+  callback?: Callback;
+  /** Towards workers: the job's number. */
+  job?: string;
 }
 
 /** What is otherwise with a session. */
@@ -2277,6 +2658,14 @@ export interface Requests {
   collect: { request: CollectRequest; answer: CollectLine };
   commands: { request: CommandsRequest; answer: CommandsLine };
   compact: { request: CompactRequest; answer: CompactLine };
+  "cron.add": { request: CronAddRequest; answer: CronAddLine };
+  "cron.edit": { request: CronEditRequest; answer: CronEditLine };
+  "cron.list": { request: CronListRequest; answer: CronListLine };
+  "cron.pause": { request: CronPauseRequest; answer: CronPauseLine };
+  "cron.remove": { request: CronRemoveRequest; answer: CronRemoveLine };
+  "cron.resume": { request: CronResumeRequest; answer: CronResumeLine };
+  "cron.run": { request: CronRunRequest; answer: CronRunLine };
+  "cron.runs": { request: CronRunsRequest; answer: CronRunsLine };
   "daemon.stop": { request: DaemonStopRequest; answer: DaemonStopLine };
   dispatch: { request: DispatchRequest; answer: DispatchLine };
   drain: { request: DrainRequest; answer: DrainLine };
@@ -2320,6 +2709,14 @@ export const REQUESTS = {
   collect: { changes: false, takes_long: true, from_worker: true, from_send_only_key: false },
   commands: { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   compact: { changes: true, takes_long: true, from_worker: true, from_send_only_key: false },
+  "cron.add": { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
+  "cron.edit": { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
+  "cron.list": { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
+  "cron.pause": { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
+  "cron.remove": { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
+  "cron.resume": { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
+  "cron.run": { changes: true, takes_long: false, from_worker: false, from_send_only_key: false },
+  "cron.runs": { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   "daemon.stop": { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },
   dispatch: { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
   drain: { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },

@@ -60,6 +60,14 @@ test("schema: each answer of a daemon is what it says", async (t) => {
   await ask("usage");
   await ask("usage", { by: "agent" });
   await ask("webhooks");
+  await ask("cron.add", { name: "mine", cron: "0 9 * * 1-5", tz: "Europe/Berlin", send: { text: "a" } });
+  await ask("cron.run", { schedule: "mine" });
+  await ask("cron.pause", { schedule: "mine" });
+  await ask("cron.edit", { schedule: "mine", set: { every: "30m", max_failures: 3, send: { text: "b" } } });
+  await ask("cron.resume", { schedule: "mine" });
+  await ask("cron.list");
+  await ask("cron.runs", { schedule: "mine" });
+  await ask("cron.remove", { schedule: "mine" });
   await ask("abort", { job: later });
   await ask("undrain");
   await ask("unsubscribe");

@@ -44,6 +44,7 @@ impl State {
             Event::StoreHealth { trouble } => self.store_health(trouble),
             Event::StoreLosses { losses } => self.settings.losses = losses,
             Event::BackupsLack { lacks } => self.settings.backups_lack = lacks,
+            Event::SchedulesPaused { paused } => self.settings.schedules_paused = paused,
             Event::Recovered(recovered) => self.recovered(*recovered),
             Event::InstanceDied { instance } => self.outbox.push(Effect::Recover { instance }),
             Event::InstanceGone {

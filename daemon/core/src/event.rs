@@ -1,6 +1,7 @@
 //! What happened: everything the core is told. Past tense, closed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
@@ -12,7 +13,7 @@ use crate::agent::{Agent, ExecForm, Looked};
 use crate::attached::Content;
 use crate::ids::{ConnId, Generation, Token, WorkerId};
 use crate::machine::Machine;
-use crate::store::{Loaded, Recovered, Stored};
+use crate::store::{Fired, Loaded, Recovered, ScheduleWrite, Stored};
 use crate::worker::{Exit, WorkerEvent};
 
 /// Facts about the host that came with a request; the core can't look.
@@ -45,8 +46,32 @@ pub struct RequestContext {
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
     /// For requests that are not the same from inside a worker.
     pub descent: Descent,
+    /// For `cron.add`, `cron.edit`, `cron.resume` and `cron.run`: what was worked out, or why nothing
+    /// can be.
+    pub schedule: Option<Result<Scheduling, Rejected>>,
+    /// The core's own: the due time that a `dispatch` is for.
+    pub fired: Option<Arc<Fired>>,
     /// The core's own: agents were looked for since it came, so it waits for no other look.
     pub has_looked: bool,
+}
+
+/// What a request about a schedule comes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scheduling {
+    /// A change.
+    Write {
+        /// Which.
+        write: Box<ScheduleWrite>,
+        /// What is sent from now on, as JSON, if that is new.
+        send: Option<String>,
+    },
+    /// A job now.
+    Run {
+        /// What is sent, as JSON.
+        send: String,
+        /// For which due time.
+        fired: Arc<Fired>,
+    },
 }
 
 /// What another configuration says.
@@ -173,6 +198,11 @@ pub enum Event {
     BackupsLack {
         /// In words; `None` when nothing is.
         lacks: Option<String>,
+    },
+    /// Which schedules agentd has paused has changed.
+    SchedulesPaused {
+        /// In words; `None` when none is.
+        paused: Option<String>,
     },
     /// What a dead instance left in the store is ours now.
     Recovered(Box<Recovered>),

@@ -35,6 +35,8 @@ pub struct Settings {
     pub losses: Vec<String>,
     /// What is wrong with the copies that are made by themselves, in words.
     pub backups_lack: Option<String>,
+    /// Which schedules agentd has paused, in words; `None` when none is.
+    pub schedules_paused: Option<String>,
     /// What the daemon before left, if it was cut off.
     pub before: Option<LeftFacts>,
     /// Runs without a daemon that the store has seen when it was opened.

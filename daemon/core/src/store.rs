@@ -13,11 +13,13 @@ use crate::mcp::{McpServers, Reserving};
 use crate::terms::{Terms, Unreadable};
 
 mod asked;
+mod schedules;
 
 pub use asked::{
     BackupPlan, JobFilter, Keyed, Loaded, LogLine, Position, Query, SessionFilter, SessionLife,
     SessionOrder, TextPiece,
 };
+pub use schedules::{Fired, NextDue, Passed, ScheduleWrite};
 
 /// Does somebody wait for a commit?
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +114,8 @@ pub enum Write {
         /// Where to.
         url: String,
     },
+    /// A change of a schedule. Answered by [`Written::Schedule`], without a row if there is none.
+    Schedule(Box<ScheduleWrite>),
     /// A waiting job is held, or isn't any more.
     Hold {
         /// Which.
@@ -293,6 +297,8 @@ pub struct NewJob {
     pub labels: Option<String>,
     /// From inside whose worker it came.
     pub parent: Option<JobId>,
+    /// The due time of a schedule that it is for.
+    pub fired: Option<Arc<Fired>>,
     /// The *running* mark, when an idle worker was there at once.
     pub running: Option<(WorkerId, Generation)>,
     /// What its session's turns are pinned to from this one on, where that is something else.
@@ -355,9 +361,12 @@ pub enum Stored {
         /// Its process.
         pid: u32,
     },
-    /// The name that a session is to have is taken, or the one to be closed has unfinished jobs;
+    /// The name that a session or schedule is to have is taken, or the one to be closed has unfinished jobs;
     /// nothing was written.
     Taken,
+    /// The schedule of this write is another one than it was: its due time is over, or somebody
+    /// changed it; nothing was written.
+    Superseded,
     /// The session of this write was open in an instance that is dead and not recovered yet;
     /// nothing was written.
     Orphaned {
@@ -413,6 +422,11 @@ pub enum Written {
     Webhook {
         /// Its id, if there is one.
         id: Option<String>,
+    },
+    /// A schedule as it is now, or was when it was removed.
+    Schedule {
+        /// A [`agentd_protocol::schedule::ScheduleRow`] as JSON.
+        row: Option<String>,
     },
     /// Written; it has no number.
     Done,

@@ -4,6 +4,8 @@
 //! beside a running daemon. Names of keys are told, values never. Must not know how findings are
 //! shown.
 
+mod by_itself;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -66,7 +68,8 @@ const OF_FILES: &[fn(&Patient) -> Vec<Finding>] = &[
     losses,
     backups,
     integrity,
-    webhooks,
+    by_itself::webhooks,
+    by_itself::schedules,
     clock,
 ];
 /// The checks that need the configuration.
@@ -543,33 +546,6 @@ fn integrity(patient: &Patient) -> Vec<Finding> {
             "keep a copy of the state directory; `agentctl export` reads what can be read",
         ),
     }]
-}
-
-/// Whoever never had webhooks hears nothing of them.
-fn webhooks(patient: &Patient) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    match Endpoints::load(&Endpoints::file(&patient.paths.config)) {
-        Ok(endpoints) if endpoints.count() == 0 => {}
-        Ok(endpoints) => {
-            let count = endpoints.count();
-            findings.push(Finding::ok("webhooks", format!("{count} endpoints")));
-        }
-        Err(error) => findings.push(Finding::problem(
-            "webhooks",
-            error.to_string(),
-            "correct it; until then callbacks are refused and deliveries wait",
-        )),
-    }
-    // A store of another version is told of elsewhere.
-    let given_up = match store::given_up(&patient.paths.state).unwrap_or(0) {
-        0 => return findings,
-        1 => "1 webhook was given up".to_owned(),
-        more => format!("{more} webhooks were given up"),
-    };
-    let remedy = "`agentctl webhook list --state dead` says why; `agentctl webhook replay` sends one \
-                  again, with `--dead` all of them";
-    findings.push(Finding::warning("webhooks", given_up, remedy));
-    findings
 }
 
 /// A clock that was set back: times of jobs, and what waits for a time, go by it.

@@ -25,6 +25,8 @@ use crate::server::attach;
 use crate::server::listen::PeerProcess;
 use crate::server::live::LiveConfig;
 use crate::server::peer::{Known, Later, PeerConfig};
+use crate::server::scheduled;
+use crate::store::Store;
 use crate::worker::Versions;
 use agentd_base::remote;
 
@@ -49,6 +51,8 @@ pub struct PeerContext {
     pub endpoints: PathBuf,
     /// Bytes of unfinished lines of all of them together.
     pub partial: Arc<AtomicUsize>,
+    /// Where schedules are kept.
+    pub store: Store,
     /// The versions of the agents.
     pub versions: Arc<Versions>,
     /// The configuration, where it may be another one later.
@@ -110,7 +114,9 @@ impl Sizes {
 }
 
 /// Reads a file of the user's in a thread of its own; `None` when that takes too long.
-async fn beside<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(super) async fn beside<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     static PLACES: Semaphore = Semaphore::const_new(READERS);
     in_a_thread(&PLACES, read).await
 }
@@ -140,6 +146,7 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
         sizes,
         endpoints,
         partial,
+        store,
         versions,
         live,
     } = context;
@@ -177,6 +184,10 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
                 }
             })
         }
+        Request::CronAdd(_)
+        | Request::CronEdit(_)
+        | Request::CronResume(_)
+        | Request::CronRun(_) => scheduled::facts(&store, &endpoints, request),
         Request::WebhookTest(callback) => {
             let urls = vec![callback.url.clone()];
             looked_up(&endpoints, BTreeSet::new(), urls)
@@ -214,6 +225,8 @@ const fn is_configured(request: &Request) -> bool {
         Request::Send(_)
             | Request::Dispatch(_)
             | Request::SessionNew(_)
+            | Request::CronAdd(_)
+            | Request::CronEdit(_)
             | Request::RestartWorker(_)
             | Request::Agents
             | Request::Models(_)
@@ -354,28 +367,45 @@ fn later(versions: Arc<Versions>) -> Later {
 }
 
 /// What sends name: directories, and URLs that may be called.
-fn of_sends<'a>(endpoints: &Path, sends: impl IntoIterator<Item = &'a request::Send>) -> Known {
+fn named_by<'a>(
+    sends: impl IntoIterator<Item = &'a request::Send>,
+) -> (BTreeSet<String>, Vec<String>) {
     let (mut directories, mut urls) = (BTreeSet::new(), Vec::new());
     for send in sends {
         // With both, only the first counts.
         directories.extend(send.cwd.as_ref().or(send.cwd_if_new.as_ref()).cloned());
         urls.extend(send.callback.as_ref().map(|callback| callback.url.clone()));
     }
+    (directories, urls)
+}
+
+fn of_sends<'a>(endpoints: &Path, sends: impl IntoIterator<Item = &'a request::Send>) -> Known {
+    let (directories, urls) = named_by(sends);
     looked_up(endpoints, directories, urls)
+}
+
+/// The same for who waits for it.
+pub(super) async fn looks_of_sends<'a>(
+    endpoints: &Path,
+    sends: impl IntoIterator<Item = &'a request::Send>,
+) -> RequestContext {
+    let (directories, urls) = named_by(sends);
+    looks(endpoints.to_owned(), directories, urls).await
 }
 
 fn looked_up(endpoints: &Path, directories: BTreeSet<String>, urls: Vec<String>) -> Known {
     if directories.is_empty() && urls.is_empty() {
         return now(RequestContext::default());
     }
-    let file = endpoints.to_owned();
-    soon(async move {
-        RequestContext {
-            directories: directories::look_at_all(directories).await,
-            callbacks: refused(file, urls).await,
-            ..RequestContext::default()
-        }
-    })
+    soon(looks(endpoints.to_owned(), directories, urls))
+}
+
+async fn looks(file: PathBuf, directories: BTreeSet<String>, urls: Vec<String>) -> RequestContext {
+    RequestContext {
+        directories: directories::look_at_all(directories).await,
+        callbacks: refused(file, urls).await,
+        ..RequestContext::default()
+    }
 }
 
 /// Callbacks that nobody may be told at.
@@ -395,6 +425,10 @@ async fn refused(file: PathBuf, urls: Vec<String>) -> BTreeMap<String, Rejected>
 }
 
 fn silent(file: &Path) -> String {
+    silent_within(&format!("`{}`", file.display()))
+}
+
+pub(super) fn silent_within(what: &str) -> String {
     let within = READ_WITHIN.as_secs();
-    format!("`{}` could not be read within {within} s", file.display())
+    format!("{what} could not be read within {within} s")
 }

@@ -21,6 +21,7 @@ pub mod plain_send;
 pub mod predecessors;
 pub mod restore;
 pub mod runtime;
+mod scheduled;
 mod slow_start;
 mod stdio;
 mod to_store;

@@ -38,6 +38,7 @@ use crate::server::lock_words::Says;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, OwnerChannels};
 use crate::server::peer::PeerConfig;
 use crate::server::predecessors::Predecessors;
+use crate::server::scheduled::{self, Door};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
 use crate::worker::{
@@ -169,10 +170,8 @@ impl Runtime {
         let endpoints = config::Endpoints::file(&options.config.file);
         let delivering = CancellationToken::new();
         if options.served == Served::Daemon {
-            tracker.spawn(deliver(&opened, &endpoints, &delivering));
-            tracker.spawn(guard(opened.store.clone(), dir.clone(), delivering.clone()));
-            tracker.spawn(give_back(&opened, &delivering));
-            tracker.spawn(memory::forget_program(delivering.clone()));
+            let door = Door::of(&inbox, &arrivals, &endpoints);
+            serve_beside(&tracker, &opened, door, &dir, (&delivering, &stopping));
         }
         let live = LiveConfig::of(&options, &versions, &opened.store, &inbox);
         let host = OsHost {
@@ -188,7 +187,7 @@ impl Runtime {
             beats: beating,
             gone: ended,
             answers: answered,
-            store: opened.store,
+            store: opened.store.clone(),
             spawner,
         };
         let mut owner = Owner::new(State::new(settings), wires, host, options.started);
@@ -199,6 +198,7 @@ impl Runtime {
             sizes: Arc::new(Sizes::new(dir.clone())),
             endpoints,
             partial: Arc::new(AtomicUsize::new(0)),
+            store: opened.store,
             versions,
             live,
         };
@@ -275,6 +275,25 @@ impl Teardown {
         // Last: what was delivered until now is still noted there.
         store.close(self.writer);
     }
+}
+
+/// What a daemon does beside the owner: until no more jobs can end, or until a stop begins.
+fn serve_beside(
+    tracker: &TaskTracker,
+    opened: &Opened,
+    door: Door,
+    dir: &Path,
+    (delivering, stopping): (&CancellationToken, &CancellationToken),
+) {
+    tracker.spawn(deliver(opened, &door.endpoints, delivering));
+    tracker.spawn(guard(
+        opened.store.clone(),
+        dir.to_owned(),
+        delivering.clone(),
+    ));
+    tracker.spawn(scheduled::serve(opened, door, stopping));
+    tracker.spawn(give_back(opened, delivering));
+    tracker.spawn(memory::forget_program(delivering.clone()));
 }
 
 /// Has the store look for its files whenever something goes where they are.
@@ -501,6 +520,7 @@ fn settings(options: &StartOptions, opened: &Opened, seen: HostSnapshot) -> Sett
         wall_ahead: opened.wall_ahead,
         losses: opened.losses.clone(),
         backups_lack: store::backups_lack(&options.state_dir),
+        schedules_paused: None,
         before: left_before(options, opened),
         served: options.served.clone(),
         socket: options.stays,

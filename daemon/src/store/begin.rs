@@ -32,6 +32,7 @@ pub(super) struct Begun {
     pub(super) orphans: Vec<Recovered>,
     pub(super) living: BTreeSet<String>,
     pub(super) to_deliver: bool,
+    pub(super) scheduled: bool,
 }
 
 /// What the store holds, and what is taken over once it is known to be `whole`.
@@ -84,6 +85,8 @@ pub(super) fn begin(
     let to_deliver = conn.query_row(pending, [], |row| row.get(0))?;
     Ok(Begun {
         to_deliver,
+        // A one-shot sends nothing by itself.
+        scheduled: role == Role::Daemon && super::schedules::any(conn)?,
         epoch,
         last_seq,
         ended_jobs,

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 /// Each entry leads from the version that is its index to the next one.
 pub(super) const MIGRATIONS: &[&str] = &[
     VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8,
-    VERSION_9, VERSION_10, VERSION_11, VERSION_12, VERSION_13,
+    VERSION_9, VERSION_10, VERSION_11, VERSION_12, VERSION_13, VERSION_14,
 ];
 
 /// What is known here. A build that can be made to fail can be the next version, too.
@@ -22,7 +22,7 @@ pub(super) fn known() -> Cow<'static, [&'static str]> {
 
 /// Versions to which a script leads that only adds what is filled later: no copy is made before it,
 /// and it takes no longer in a large store than in a small one.
-pub(super) const ADDED_TO: &[usize] = &[7, 8, 9, 10, 11, 13];
+pub(super) const ADDED_TO: &[usize] = &[7, 8, 9, 10, 11, 13, 14];
 
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -330,4 +330,44 @@ ALTER TABLE texts_12 RENAME TO texts;
 /// In which of its own modes a session's agent works.
 const VERSION_13: &str = "
 ALTER TABLE sessions ADD COLUMN mode TEXT;
+";
+
+/// Schedules, and what became of their due times. A due time that became a job is never another one's:
+/// the index says so, too. What a schedule says is read whole only where it is due or asked for.
+const VERSION_14: &str = "
+CREATE TABLE schedules (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    revision INTEGER NOT NULL DEFAULT 1,
+    name TEXT UNIQUE,
+    state TEXT NOT NULL CHECK (state = 'active' OR state = 'paused' OR state = 'done'),
+    why TEXT,
+    anchor_at INTEGER NOT NULL,
+    due_at INTEGER,
+    fires_at INTEGER,
+    upcoming TEXT NOT NULL,
+    failures INTEGER NOT NULL DEFAULT 0,
+    failed_at INTEGER,
+    created_at INTEGER NOT NULL,
+    spec TEXT NOT NULL
+) STRICT;
+CREATE INDEX schedules_due ON schedules (fires_at) WHERE state = 'active' AND fires_at IS NOT NULL;
+CREATE INDEX schedules_paused ON schedules (id) WHERE state = 'paused' AND why IS NOT NULL;
+
+CREATE TABLE schedule_runs (
+    run INTEGER PRIMARY KEY,
+    schedule INTEGER NOT NULL REFERENCES schedules (id) ON DELETE CASCADE,
+    due_at INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    late INTEGER NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome = 'job' OR outcome = 'skipped' OR outcome = 'refused'),
+    job INTEGER UNIQUE,
+    by_hand INTEGER NOT NULL DEFAULT 0,
+    ended TEXT,
+    times INTEGER NOT NULL DEFAULT 1,
+    why TEXT
+) STRICT;
+CREATE INDEX schedule_runs_of ON schedule_runs (schedule);
+CREATE INDEX schedule_runs_open ON schedule_runs (schedule) WHERE job IS NOT NULL AND ended IS NULL;
+CREATE UNIQUE INDEX schedule_runs_due ON schedule_runs (schedule, due_at)
+    WHERE job IS NOT NULL AND NOT by_hand;
 ";

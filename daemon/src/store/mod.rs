@@ -34,6 +34,7 @@ mod readers;
 mod reserve;
 mod restore;
 mod room;
+mod schedules;
 mod schema;
 mod search;
 mod sessions;
@@ -55,6 +56,7 @@ pub use inspect::{backups_lack, backups_planned, check_whole, inspect};
 pub use loss::Loss;
 pub use losses::{accept_losses, losses};
 pub use restore::{Restored, restore};
+pub use schedules::{DueSchedule, DueSchedules, KEYS, KeptSchedule, Unsent, paused_schedules};
 pub use webhooks::{AttemptOutcome, AttemptRecord, Delivery, Waiting, Wanted, given_up};
 
 use std::collections::{BTreeSet, VecDeque};
@@ -73,6 +75,7 @@ use tokio::sync::{Notify, oneshot};
 
 use self::begin::begin;
 use self::readers::{By, Readers};
+use self::schedules::OnSchedules;
 use self::schema::Whole;
 use self::verify::Verify;
 
@@ -297,6 +300,8 @@ pub struct Opened {
     pub losses: Vec<String>,
     /// Rings when there is something to deliver.
     pub to_deliver: Arc<Notify>,
+    /// Rings when a schedule may be due at another time than before.
+    pub scheduled: Arc<Notify>,
     /// To be joined by [`Store::close`].
     pub writer: JoinHandle<()>,
 }
@@ -335,6 +340,8 @@ enum WriterMessage {
     Look,
     /// From now on this is forgotten.
     Keep(Keep),
+    /// Something about schedules, carried out as soon as it is read.
+    Schedules(OnSchedules),
     /// Carried out as soon as it is read.
     Attempts(Vec<AttemptRecord>, oneshot::Sender<Result<(), String>>),
     Close,
@@ -416,6 +423,15 @@ fn lost(
     }
 }
 
+/// One that has rung: that is kept for whoever listens first, who doesn't yet (`Notify` of tokio).
+fn bell(rings: bool) -> Arc<Notify> {
+    let bell = Notify::new();
+    if rings {
+        bell.notify_one();
+    }
+    Arc::new(bell)
+}
+
 fn open_with(
     dir: &Path,
     opener: Opener<'_>,
@@ -443,11 +459,7 @@ fn open_with(
     let (loss, mark) = lost(&path, opener.role, &mut ready, reached, &begun);
     let losses = losses::beside(&path, loss.as_ref());
     let conn = ready.conn;
-    let to_deliver = Arc::new(Notify::new());
-    if begun.to_deliver {
-        // It is kept for whoever listens first, who doesn't yet (`Notify` of tokio).
-        to_deliver.notify_one();
-    }
+    let (to_deliver, scheduled) = (bell(begun.to_deliver), bell(begun.scheduled));
     let (commands, received) = inbox::inbox(COMMANDS);
     let (alive, answer) = (Arc::new(alive), Arc::new(answer));
     let (commits, closing) = (Arc::default(), Arc::<AtomicBool>::default());
@@ -473,6 +485,7 @@ fn open_with(
             alive,
             answer,
             to_deliver: Arc::clone(&to_deliver),
+            scheduled: Arc::clone(&scheduled),
             closing: Arc::clone(&closing),
             commits,
             readers: readers.clone(),
@@ -503,6 +516,7 @@ fn open_with(
         loss,
         losses,
         to_deliver,
+        scheduled,
         writer,
     })
 }
@@ -550,28 +564,6 @@ impl Store {
     /// Are the store's files still there? With a full queue its next commit looks.
     pub fn look(&self) {
         let _next_time = self.hand_in(WriterMessage::Look);
-    }
-
-    /// What is to be delivered now, as far as it is in the file.
-    ///
-    /// # Errors
-    /// When the file can't be read, or the writer has ended.
-    pub async fn due(&self, wanted: Wanted) -> Result<Waiting, String> {
-        let (answer, answered) = oneshot::channel();
-        self.hand_in(WriterMessage::Due(wanted, answer))
-            .map_err(|error| error.to_string())?;
-        answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
-    }
-
-    /// Notes what became of attempts, all or none; they are durable then.
-    ///
-    /// # Errors
-    /// When the file can't be written, or the writer has ended.
-    pub async fn record_attempts(&self, attempts: Vec<AttemptRecord>) -> Result<(), String> {
-        let (answer, answered) = oneshot::channel();
-        self.hand_in(WriterMessage::Attempts(attempts, answer))
-            .map_err(|error| error.to_string())?;
-        answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
     }
 
     fn hand_in(&self, message: WriterMessage) -> Result<(), NotTaken> {

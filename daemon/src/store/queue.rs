@@ -57,6 +57,8 @@ enum Nature {
     Request,
     /// The same, and there is something to deliver afterwards.
     DeliveryRequest,
+    /// The same, and what is due next may be another thing afterwards.
+    ScheduleRequest,
     /// There is something to deliver afterwards.
     Delivery,
     /// What became of work that is under way.
@@ -72,6 +74,7 @@ const fn nature(write: &Write) -> Nature {
         | Write::Title { .. }
         | Write::Model { .. }
         | Write::Hold { held: false, .. } => Nature::Request,
+        Write::Schedule(_) => Nature::ScheduleRequest,
         Write::Replay { .. } | Write::TestCallback { .. } => Nature::DeliveryRequest,
         Write::Callback { .. } => Nature::Delivery,
         Write::Start { .. }
@@ -102,9 +105,19 @@ pub(super) fn delivers(command: &StoreCommand) -> bool {
     has(command, &[Nature::Delivery, Nature::DeliveryRequest])
 }
 
+/// May something else be due next afterwards?
+pub(super) fn schedules(command: &StoreCommand) -> bool {
+    has(command, &[Nature::ScheduleRequest])
+}
+
 /// Did somebody ask for it, although it writes no row by whose number it could be found again?
 pub(super) fn is_unnumbered_request(command: &StoreCommand) -> bool {
-    has(command, &[Nature::Request, Nature::DeliveryRequest])
+    let asked = [
+        Nature::Request,
+        Nature::DeliveryRequest,
+        Nature::ScheduleRequest,
+    ];
+    has(command, &asked)
 }
 
 /// The answer to a commit that somebody asked for, while nothing can be written. What became of
@@ -153,6 +166,7 @@ pub(super) fn changes(command: &StoreCommand, query: &Query) -> bool {
         | Write::Callback { .. }
         | Write::Replay { .. }
         | Write::TestCallback { .. }
+        | Write::Schedule(_)
         // What is asked of sessions doesn't have it.
         | Write::Title { .. } => false,
     })
@@ -214,6 +228,7 @@ pub(super) fn kinds(
             Write::Callback { .. } => "callback",
             Write::Replay { .. } => "replay",
             Write::TestCallback { .. } => "test-callback",
+            Write::Schedule(_) => "schedule",
             Write::Hold { .. } => "hold",
             Write::Open(_) => "open",
             Write::Close { .. } => "close",

@@ -11,7 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::columns::{int, nat, shown};
 use super::{
-    Liveness, damage, export, history, listed, lists, log, search, texts, usage, webhooks,
+    Liveness, damage, export, history, listed, lists, log, schedules, search, texts, usage,
+    webhooks,
 };
 
 /// Bytes of final lines in one answer; the first job is given whatever it has.
@@ -54,6 +55,16 @@ pub(super) fn ask(
             before,
             limit,
         } => webhooks::list(conn, *state, webhook.as_deref(), *before, *limit),
+        Query::Schedules {
+            which,
+            after,
+            limit,
+        } => schedules::list(conn, which.as_deref(), *after, *limit),
+        Query::ScheduleRuns {
+            which,
+            before,
+            limit,
+        } => schedules::runs(conn, which, *before, *limit),
         Query::SessionList {
             filter,
             after,

@@ -100,6 +100,7 @@ fn attempt_with(
         boot: config.boot.as_deref(),
         entered: HashMap::new(),
         care,
+        scheduled: &config.scheduled,
         spoilt: false,
     };
     let mut answers = Vec::with_capacity(commands);
@@ -107,8 +108,7 @@ fn attempt_with(
         if matches!(command, StoreCommand::Takeover { .. }) {
             *stamps += 1;
         }
-        let role = config.role;
-        let done = carry_out(&mut writing, command, role, *stamps, &config.verify);
+        let done = carry_out(&mut writing, command, config.role, *stamps, &config.verify);
         if let Err(error) = done.map(|answer| answers.extend(answer)) {
             let failed = roll_back(conn, error);
             return if writing.spoilt {

@@ -12,9 +12,11 @@ use agentd_protocol::webhook::{DeliveryRow, DeliveryState};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::columns::{int, nat, shown};
 use super::schema::{FILE, beside, reopen_to_read};
+use super::{ENDED, Store, WriterMessage};
 
 /// One that was delivered is kept so long, for people to look at, in milliseconds.
 const DELIVERED_MS: i64 = 24 * 60 * 60 * 1000;
@@ -131,6 +133,30 @@ pub struct AttemptRecord {
     pub status: Option<u16>,
     /// Why it isn't delivered.
     pub error: Option<String>,
+}
+
+impl Store {
+    /// What is to be delivered now, as far as it is in the file.
+    ///
+    /// # Errors
+    /// When the file can't be read, or the writer has ended.
+    pub async fn due(&self, wanted: Wanted) -> Result<Waiting, String> {
+        let (answer, answered) = oneshot::channel();
+        self.hand_in(WriterMessage::Due(wanted, answer))
+            .map_err(|error| error.to_string())?;
+        answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
+    }
+
+    /// Notes what became of attempts, all or none; they are durable then.
+    ///
+    /// # Errors
+    /// When the file can't be written, or the writer has ended.
+    pub async fn record_attempts(&self, attempts: Vec<AttemptRecord>) -> Result<(), String> {
+        let (answer, answered) = oneshot::channel();
+        self.hand_in(WriterMessage::Attempts(attempts, answer))
+            .map_err(|error| error.to_string())?;
+        answered.await.unwrap_or_else(|_gone| Err(ENDED.to_owned()))
+    }
 }
 
 /// A delivery about a job that has just ended, in its transaction. It tells that it ended and how,

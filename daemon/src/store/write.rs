@@ -9,10 +9,11 @@ use agentd_core::store::{End, MessageText, NewJob, Stored, Write, Written};
 use agentd_protocol::{Body, Code, JobId};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Params, params};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
 
 use super::columns::{int, nat, shown};
 use super::listed::{self, LastEnd};
-use super::{Liveness, attachments, texts, webhooks};
+use super::{Liveness, attachments, schedules, texts, webhooks};
 
 /// The next free numbers. Only good within one transaction: other processes take some, too.
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +133,9 @@ pub(super) struct Writing<'a> {
     /// Sessions that this transaction found to be ours, or made so.
     pub(super) entered: HashMap<String, i64>,
     pub(super) care: Care,
+    /// Rung when a run of a schedule has ended. Whoever hears it asks the writer, which is behind this
+    /// transaction then.
+    pub(super) scheduled: &'a Notify,
     /// Did half a commit of one write stay behind? Then the transaction must be done again, with
     /// care.
     pub(super) spoilt: bool,
@@ -255,6 +259,7 @@ impl Writing<'_> {
             Write::TestCallback { url } => Ok(Written::Webhook {
                 id: Some(webhooks::put_test(self.conn, url, self.wall_ms)?),
             }),
+            Write::Schedule(write) => schedules::write(self.conn, write, self.wall_ms),
             Write::Hold { job, held } => self.update(
                 "UPDATE jobs SET held = ?2 WHERE job = ?1 AND final_seq IS NULL",
                 params![int(job.0), held],
@@ -343,6 +348,11 @@ impl Writing<'_> {
     }
 
     fn accept(&mut self, item: usize, new: &NewJob) -> Result<Written, WriteStop> {
+        if let Some(fired) = &new.fired
+            && !schedules::is_next(self.conn, fired)?
+        {
+            return Err(WriteStop::Refused(Stored::Superseded));
+        }
         // Without a key nothing is ever compared with it.
         let hash = (new.key.as_ref()).map(|_key| Sha256::digest(new.hashed.as_bytes()));
         if let (Some(key), Some(hash)) = (&new.key, &hash) {
@@ -360,6 +370,10 @@ impl Writing<'_> {
                 // the promise of the first, and answering with the first would hide the second.
                 return if known == hash.as_slice() {
                     let session = shown(session);
+                    // As in a store that was put back: its schedule goes on behind it.
+                    if let Some(fired) = &new.fired {
+                        schedules::fired(self.conn, fired, int(job.0), self.wall_ms)?;
+                    }
                     Ok(Written::Duplicate { job, session })
                 } else {
                     Err(WriteStop::Refused(Stored::Conflict { item, job }))
@@ -410,6 +424,9 @@ impl Writing<'_> {
             ])?;
         self.label(job, new)?;
         attachments::put(self.conn, job, &new.contents)?;
+        if let Some(fired) = &new.fired {
+            schedules::fired(self.conn, fired, job, self.wall_ms)?;
+        }
         self.witness = Some(Witness::Job { job, seq });
         Ok(Written::Accepted {
             job: JobId(nat(job)),
@@ -441,14 +458,15 @@ impl Writing<'_> {
         said: Option<&[MessageText]>,
     ) -> Result<Written, WriteStop> {
         let job = int(job.0);
-        let (session, ended, ran, accepted_at) = self
+        let (session, ended, ran, accepted_at, key) = self
             .conn
             .prepare_cached(
-                "SELECT session, final_seq, attempt > 0, accepted_at FROM jobs WHERE job = ?1",
+                "SELECT session, final_seq, attempt > 0, accepted_at, key FROM jobs WHERE job = ?1",
             )?
             .query_row([job], |row| {
                 let (session, ended): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
-                Ok((session, ended, row.get(2)?, row.get::<_, i64>(3)?))
+                let key: Option<String> = row.get(4)?;
+                Ok((session, ended, row.get(2)?, row.get::<_, i64>(3)?, key))
             })?;
         if let Some(seq) = ended {
             // The first end was told: it stays, and whoever asked gets its number.
@@ -469,6 +487,11 @@ impl Writing<'_> {
         }
         let line = line.as_json();
         listed::end(self.conn, session, &LastEnd { line, at, ran })?;
+        if key.is_some_and(|key| key.starts_with(schedules::KEYS))
+            && schedules::ended(self.conn, job, (end, end_name(end)), at)?
+        {
+            self.scheduled.notify_one();
+        }
         if end == End::Interrupted {
             // Those of another instance, of which ours may know nothing: of a dead one it has them,
             // and holds the same.

@@ -28,7 +28,9 @@ use super::checkpoint::{Checkpoints, Log};
 use super::guard::Guard;
 use super::inbox::Receiver;
 use super::mark::RunningMark;
-use super::queue::{BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, weight};
+use super::queue::{
+    BATCH, HEAVY, batch_len, delivers, is_lazy, only_releases, refusal, schedules, weight,
+};
 use super::readers::{Commits, Readers};
 use super::reserve::Reserve;
 use super::room::{self, Room};
@@ -66,6 +68,8 @@ pub(super) struct WriterConfig {
     pub(super) answer: Arc<Answer>,
     /// Rung after a commit that holds something to deliver.
     pub(super) to_deliver: Arc<Notify>,
+    /// Rung when a schedule may be due at another time than before.
+    pub(super) scheduled: Arc<Notify>,
     /// Told how far this is.
     pub(super) commits: Arc<Commits>,
     pub(super) readers: Readers,
@@ -284,6 +288,7 @@ impl Writer {
                     let due = self.beside(|conn| webhooks::due(conn, &wanted));
                     let _gone = answer.send(due);
                 }
+                WriterMessage::Schedules(work) => self.on_schedules(work),
                 WriterMessage::Attempts(attempts, answer) => {
                     let recorded = self.beside(|conn| webhooks::record_attempts(conn, &attempts));
                     let _gone = answer.send(recorded);
@@ -483,6 +488,9 @@ impl Writer {
             };
             matches!(query, Some(Query::Backup { .. }))
         };
+        if done.iter().any(schedules) {
+            self.config.scheduled.notify_one();
+        }
         if done.iter().any(delivers) {
             self.config.to_deliver.notify_one();
         }

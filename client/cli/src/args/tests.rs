@@ -1,5 +1,6 @@
 //! Command lines: each has an example, and each says what it can mean.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::*;
@@ -226,6 +227,11 @@ const SAID_BY_SCRIPTS: &[&str] = &[
     "agentctl webhook add https://ci.example/ --allow-private",
     "agentctl webhook rotate https://ci.example/ --finish",
     "agentctl webhook list --before 4711",
+    "agentctl cron add --model kimi-coding/kimi-k2.5 --message Work --at +1m",
+    "agentctl cron add --name n --every 30m --session new --toolsets file --cwd / --label a=b hi",
+    "agentctl cron edit c1 --cron @daily --tz UTC --missed all --overlap queue --keep 5",
+    "agentctl cron rm c1",
+    "agentctl cron runs c1 --limit 5 --json",
     "agentctl webhook replay evt_1",
     "agentctl webhook replay --dead --url https://ci.example/",
 ];

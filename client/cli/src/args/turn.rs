@@ -155,7 +155,7 @@ pub struct WhoArgs {
     pub fallbacks: Vec<String>,
     /// Restrict the agent to these toolsets, with commas, or given again: timmy has `file`,
     /// `file-read`, `terminal`, `web`, `mcp` and `delegate`; another agent says which it has
-    #[arg(long, value_name = "TOOLSET", value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, alias = "toolsets", value_name = "TOOLSET", value_delimiter = ',', value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub tools: Vec<String>,
     /// Working directory; a new session starts here anyway
     #[arg(long, value_name = "DIR")]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Id;
+use crate::code::Code;
 use crate::envelope::Rejected;
 
 #[test]

@@ -21,6 +21,7 @@ use crate::envelope::{Checked, Envelope, Read, Rejected, fields, invalid};
 use crate::limits::MAX_DISPATCH;
 use crate::nearest::nearest;
 use crate::request_table::{Request, RequestKind};
+use crate::schedule::ScheduleSpec;
 use crate::strict::Key;
 use crate::webhook::Delivery;
 
@@ -143,6 +144,51 @@ fn dispatch(body: &str) -> Result<Dispatch, Rejected> {
         jobs.push(Dispatched { send, ignored });
     }
     Dispatch { jobs }.check()
+}
+
+/// What a schedule sends, unread.
+#[derive(Deserialize)]
+struct Scheduled<'a> {
+    #[serde(borrow)]
+    send: &'a RawValue,
+}
+
+impl Read for Box<ScheduleSpec> {
+    fn read(envelope: &Envelope<'_>) -> Result<(Self, Vec<Ignored>), Rejected> {
+        ScheduleSpec::decode(envelope.body).map(|spec| (Self::new(spec), Vec::new()))
+    }
+}
+
+impl ScheduleSpec {
+    /// Of the fields of an object, each of which has to be known: what nobody here knows would be left
+    /// out each time, and nobody would be told.
+    ///
+    /// # Errors
+    /// `invalid-request` or `unsupported`.
+    pub fn decode(body: &str) -> Result<Self, Rejected> {
+        let sent: Scheduled<'_> = fields(body)?;
+        let in_send = |rejected: Rejected| Rejected {
+            error: format!("`send`: {}", rejected.error),
+            ..rejected
+        };
+        let names: Fields<'_> = fields(sent.send.get()).map_err(in_send)?;
+        Self::check_send_fields(names.keys().map(|field| &*field.0))?;
+        let (mut send, ignored) = decode_send(sent.send.get(), true).map_err(in_send)?;
+        if let Some(other) = ignored.first() {
+            let error = format!("`send` has the field `{}`, which nobody knows", other.field);
+            let near = other.nearest.as_ref();
+            let hint = near.map(|near| format!("did you mean `{near}`?"));
+            return Err(Rejected {
+                hint,
+                ..invalid(error)
+            });
+        }
+        send.stream = None;
+        let mut spec: Self = fields(body)?;
+        spec.send = Box::new(send);
+        spec.check_all()?;
+        Ok(spec)
+    }
 }
 
 impl Read for SessionNew {

@@ -20,6 +20,8 @@ from .rows import (
     Model,
     ModelList,
     Question,
+    Run,
+    Schedule,
     SessionInfo,
     Usage,
 )
@@ -46,6 +48,8 @@ __all__ = [
     "OutcomeUnknownError",
     "Question",
     "Result",
+    "Run",
+    "Schedule",
     "Send",
     "Session",
     "SessionInfo",

@@ -16,10 +16,21 @@ from ._arguments import checked
 from ._connection import Way
 from ._core import Core, Turn, session_name
 from ._io import Asyncio, Io
-from ._wire import absolute
+from ._wire import absolute, send_fields
 from .errors import InvalidRequestError, UnknownJobError
 from .result import Result
-from .rows import Agent, Command, HistoryTurn, Job, ModelList, Question, SessionInfo, Usage
+from .rows import (
+    Agent,
+    Command,
+    HistoryTurn,
+    Job,
+    ModelList,
+    Question,
+    Run,
+    Schedule,
+    SessionInfo,
+    Usage,
+)
 from .types import Event, Options, Send, Unpack
 
 _SEVERAL_LINES = {"send": "stream", "subscribe": "events"}
@@ -459,6 +470,76 @@ class Harness:
         # Without a target the daemon takes the only turn that runs, whosever that is.
         target = _target(job, session, "to abort; `stream.abort()` needs neither")
         return await self._core.abort({**target, "queued": queued or None})
+
+    @checked
+    async def cron_add(
+        self,
+        send: Send | Mapping[str, Any],
+        *,
+        at: str | None = None,
+        every: str | None = None,
+        cron: str | None = None,
+        tz: str | None = None,
+        name: str | None = None,
+        jitter: str | None = None,
+        missed: Literal["skip", "last", "all"] | None = None,
+        overlap: Literal["skip", "queue", "replace", "parallel"] | None = None,
+        keep: int | None = None,
+        backoff: str | None = None,
+        max_failures: int | None = None,
+    ) -> Schedule:
+        """Has the daemon send a turn by itself, each due time once: ``at`` a time (``+1m``,
+        ``2026-12-01T09:00``), ``every`` so long (``30m``), or as the five fields of ``cron`` say,
+        in the time zone ``tz``. ``client/PROTOCOL.md`` part 5 has the rest."""
+        fields = send_fields(send)
+        del fields["idempotency_key"]
+        named = {"send": fields, "at": at, "every": every, "cron": cron, "tz": tz, "name": name}
+        named |= {"jitter": jitter, "missed": missed, "overlap": overlap, "keep": keep}
+        named |= {"backoff": backoff, "max_failures": max_failures}
+        return await self._schedule("cron.add", named)
+
+    @checked
+    async def cron_edit(self, schedule: str, **fields: Any) -> Schedule:
+        """Has a schedule, by id or name, say something else: these fields take the place of those
+        that it has, those of ``send`` likewise, and ``None`` takes one away."""
+        return await self._schedule("cron.edit", {"schedule": schedule, "set": fields})
+
+    @checked
+    async def cron_pause(self, schedule: str) -> Schedule:
+        """Lets a schedule rest."""
+        return await self._schedule("cron.pause", {"schedule": schedule})
+
+    @checked
+    async def cron_resume(self, schedule: str) -> Schedule:
+        """Lets it go on, from its next due time."""
+        return await self._schedule("cron.resume", {"schedule": schedule})
+
+    @checked
+    async def cron_remove(self, schedule: str) -> Schedule:
+        """Forgets a schedule; its jobs stay."""
+        return await self._schedule("cron.remove", {"schedule": schedule})
+
+    @checked
+    async def cron_run(self, schedule: str) -> str:
+        """Runs a schedule once now, besides; gives the job."""
+        named = {"schedule": schedule}
+        line = await self._core.ask("cron.run", named, changes=True, alone=False)
+        return str(line.get("job"))
+
+    @checked
+    async def cron_list(self) -> list[Schedule]:
+        """Which schedules there are, as they were made."""
+        return Schedule.of_lines(await self._core.rows("cron.list", {}, "schedules", "after"))
+
+    @checked
+    async def cron_runs(self, schedule: str, *, limit: int | None = 50) -> list[Run]:
+        """What became of its due times, newest first; ``limit=None`` gives all."""
+        named = {"schedule": schedule}
+        return Run.of_lines(await self._core.rows("cron.runs", named, "runs", "before", limit))
+
+    async def _schedule(self, kind: str, fields: Mapping[str, Any]) -> Schedule:
+        line = await self._core.ask(kind, fields, changes=True, alone=False)
+        return Schedule.of_lines([line.get("schedule") or {}])[0]
 
     @checked
     async def status(self) -> dict[str, Any]:

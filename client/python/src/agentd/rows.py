@@ -258,3 +258,58 @@ class Usage(Row):
     """What models other than the turn's own used of it."""
     queued_ms: int = 0
     duration_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run(Row):
+    """What became of a due time of a schedule."""
+
+    due_at: datetime | None = None
+    outcome: str = ""
+    """``job``, ``skipped`` or ``refused``."""
+    job: str | None = None
+    state: str | None = None
+    """How its job ended, or is."""
+    code: str | None = None
+    preview: str | None = None
+    """How its answer, or what it failed of, begins."""
+    usd: float | None = None
+    late_ms: int = 0
+    by_hand: bool = False
+    """Did somebody ask for it?"""
+    why: str | None = None
+    """Why it was left out or refused."""
+    times: int | None = None
+    """How many due times it stands for, if more than one."""
+    at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Schedule(Row):
+    """A turn that is sent by itself."""
+
+    schedule: str = ""
+    """Its id, as ``c1``."""
+    name: str | None = None
+    state: str = ""
+    """``active``, ``paused`` or ``done``."""
+    why: str | None = None
+    """Why it is paused, if agentd did that."""
+    at: str | None = None
+    every: str | None = None
+    cron: str | None = None
+    tz: str | None = None
+    jitter: str | None = None
+    missed: str = "last"
+    overlap: str = "skip"
+    keep: int | None = None
+    backoff: str | None = None
+    max_failures: int | None = None
+    send: dict[str, Any] = field(default_factory=dict)
+    next: list[str] = field(default_factory=list)
+    """The next three due times, in its time zone."""
+    failures: int = 0
+    """In a row."""
+    created_at: datetime | None = None
+    last: dict[str, Any] | None = None
+    """Its last run."""

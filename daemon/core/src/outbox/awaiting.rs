@@ -3,7 +3,7 @@
 //! Owns the data; what the answers mean is in `rules/commit_results.rs`.
 
 use agentd_protocol::envelope::Rejected;
-use agentd_protocol::{Id, JobId};
+use agentd_protocol::{Id, JobId, RequestKind};
 
 use crate::ids::{ConnId, FollowId, Process, QuestionId, SessionId, TurnId};
 use crate::jobs::job::{Batch, Waiter};
@@ -52,6 +52,12 @@ pub(crate) enum Awaiting {
         conn: ConnId,
         id: Option<Id>,
         of: Delivering,
+    },
+    /// A request that changes a schedule.
+    Schedule {
+        conn: ConnId,
+        id: Option<Id>,
+        kind: RequestKind,
     },
     /// A request for a list.
     Asked {

@@ -22,6 +22,8 @@ pub(crate) enum Asked {
         job: JobId,
     },
     Backup,
+    /// Schedules or their runs, whose answer the store's says, too.
+    Schedules,
     /// Whether a question was asked that somebody answers.
     Question(String),
 }

@@ -46,6 +46,8 @@ pub(crate) struct Dispatching {
     /// Has each of its jobs a key?
     pub(crate) keyed: bool,
     pub(crate) ignored: Vec<Vec<Ignored>>,
+    /// The schedule whose due time it is for.
+    pub(crate) schedule: Option<u64>,
 }
 
 /// Keys of requests, each with what its request is compared by.

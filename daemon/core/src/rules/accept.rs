@@ -27,7 +27,7 @@ use crate::rules::servers::brought;
 use crate::rules::session_news::{changed, of_model};
 use crate::sessions::session::Repinning;
 use crate::state::State;
-use crate::store::{Due, NewJob, Position, Stored, Write, Written};
+use crate::store::{Due, Fired, NewJob, Position, Stored, Write, Written};
 use crate::terms::Terms;
 
 /// Where a new job comes from and goes to.
@@ -38,6 +38,8 @@ pub(crate) struct Placing {
     pub(crate) contents: Vec<Content>,
     /// How long it may wait when it doesn't say.
     pub(crate) expires: Duration,
+    /// The due time of a schedule that it is for.
+    pub(crate) fired: Option<Arc<Fired>>,
 }
 
 impl Placing {
@@ -52,6 +54,7 @@ impl Placing {
             parent,
             contents,
             expires: DEFAULT_EXPIRES,
+            fired: None,
         }
     }
 }
@@ -144,6 +147,7 @@ impl State {
             start,
             labels: (!send.labels.is_empty()).then(|| json::text(&send.labels)),
             parent: placing.parent,
+            fired: placing.fired.clone(),
             running: None,
             repins,
             at: now.wall_ms,
@@ -224,6 +228,10 @@ impl State {
                     instance: instance.clone(),
                 });
                 self.jobs.orphan(instance, batch);
+            }
+            Stored::Superseded => {
+                let error = "the schedule's due time is over, or the schedule was changed";
+                self.not_accepted(&batch, 0, Rejected::new(Code::InvalidRequest, error));
             }
             Stored::Taken => {
                 let error = "the store gave another's answer to an accept";

@@ -36,6 +36,9 @@ impl State {
             (Awaiting::Delivery { conn, id, of }, stored) => {
                 self.delivery_stored(conn, id, of, stored);
             }
+            (Awaiting::Schedule { conn, id, kind }, stored) => {
+                self.schedule_stored(conn, id, kind, stored);
+            }
             (Awaiting::Answered(answered), stored) => {
                 let seq = match &stored {
                     Stored::Committed(written) => seq_of(written),
@@ -168,7 +171,9 @@ impl State {
             self.outbox
                 .awaiting()
                 .filter_map(|awaiting| match awaiting {
-                    Awaiting::Changed { conn, .. } | Awaiting::Delivery { conn, .. } => Some(*conn),
+                    Awaiting::Changed { conn, .. }
+                    | Awaiting::Delivery { conn, .. }
+                    | Awaiting::Schedule { conn, .. } => Some(*conn),
                     _ => None,
                 }),
         );
@@ -190,9 +195,9 @@ impl State {
             .outbox
             .awaiting()
             .filter_map(|awaiting| match awaiting {
-                Awaiting::Changed { conn, id, .. } | Awaiting::Delivery { conn, id, .. } => {
-                    Some((*conn, id.clone()))
-                }
+                Awaiting::Changed { conn, id, .. }
+                | Awaiting::Delivery { conn, id, .. }
+                | Awaiting::Schedule { conn, id, .. } => Some((*conn, id.clone())),
                 _ => None,
             });
         let sends = self.indexes.pending().iter().filter_map(|turn| {
@@ -362,6 +367,7 @@ fn seq_of(written: &[Written]) -> Option<u64> {
         | Written::Duplicate { .. }
         | Written::Opened { .. }
         | Written::Webhook { .. }
+        | Written::Schedule { .. }
         | Written::Done => None,
     })
 }

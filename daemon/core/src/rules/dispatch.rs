@@ -20,6 +20,7 @@ use crate::log::Dangling;
 use crate::outbox::awaiting::Awaiting;
 use crate::peers::waiting::{Dispatching, Keys, Redispatched};
 use crate::rules::accept::Placing;
+use crate::rules::cron::ran;
 use crate::settings::Served;
 use crate::state::State;
 use crate::store::{Keyed, Loaded, Query, Written};
@@ -98,6 +99,7 @@ impl State {
             id,
             keyed,
             ignored,
+            schedule: facts.fired.as_ref().map(|fired| fired.schedule),
         };
         self.peers.dispatch(number, dispatching);
         if let Some((item, rejected)) = refused {
@@ -136,6 +138,7 @@ impl State {
         };
         let placing = Placing {
             expires: EXPIRES,
+            fired: facts.fired.clone(),
             ..Placing::of_send(session, parent, contents)
         };
         // Without a sender: the numbers are the answer, and who wants the ends collects or
@@ -171,10 +174,7 @@ impl State {
             }),
             _ => None,
         });
-        let line = Line::Dispatch {
-            ok: true,
-            jobs: rows.collect(),
-        };
+        let line = answer(dispatching.schedule, rows.collect());
         self.answer(dispatching.conn, dispatching.id, &line);
     }
 
@@ -239,7 +239,11 @@ impl State {
                 let sessions: BTreeMap<JobId, String> =
                     rows.into_iter().map(|row| (row.job, row.session)).collect();
                 let Dispatching {
-                    conn, id, ignored, ..
+                    conn,
+                    id,
+                    ignored,
+                    schedule,
+                    ..
                 } = again.dispatching;
                 let rows = again.found.into_iter().zip(ignored);
                 let rows = rows.map(|(job, ignored)| DispatchedRow {
@@ -248,8 +252,7 @@ impl State {
                     replayed: true,
                     ignored,
                 });
-                let jobs = rows.collect();
-                self.answer(conn, id, &Line::Dispatch { ok: true, jobs });
+                self.answer(conn, id, &answer(schedule, rows.collect()));
             }
             _ => self.none_dispatched(again),
         }
@@ -269,13 +272,27 @@ impl State {
             }
             code => ("none was accepted", code),
         };
-        let error = format!("`jobs[{item}]`: {}; {fate}", rejected.error);
+        let error = match dispatching.schedule {
+            Some(_) => rejected.error,
+            None => format!("`jobs[{item}]`: {}; {fate}", rejected.error),
+        };
         let rejected = Rejected {
             error,
             code,
             ..rejected
         };
         self.refuse(dispatching.conn, dispatching.id, rejected);
+    }
+}
+
+/// The numbers, to whoever asked for several or for the run of a schedule.
+fn answer(schedule: Option<u64>, mut jobs: Vec<DispatchedRow>) -> Line {
+    match (schedule, jobs.pop()) {
+        (Some(schedule), Some(row)) => ran(schedule, row.job, row.session),
+        (_, last) => {
+            jobs.extend(last);
+            Line::Dispatch { ok: true, jobs }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod commit_results;
 mod config_taken;
 mod connections;
 mod crash_count;
+mod cron;
 mod discovery;
 mod dispatch;
 mod extra_process;

@@ -322,6 +322,7 @@ impl State {
             (Asked::Question(question), Loaded::Asked(false)) => {
                 Err(answer::unknown_question(&question))
             }
+            (Asked::Schedules, Loaded::Refused(why)) => Err(crate::rules::cron::unknown(why)),
             (_, Loaded::Refused(why)) => Err(Rejected::new(Code::InvalidRequest, why)),
             (_, Loaded::Failed(why)) => Err(Rejected::new(Code::StoreFailed, why)),
             _ => Err(Rejected::new(

@@ -141,6 +141,14 @@ impl State {
             Request::SessionTitle(title) => self.session_title(conn, id, title, facts),
             Request::SessionSearch(search) => self.session_search(conn, id, search),
             Request::SessionHistory(history) => self.session_history(conn, id, history),
+            request @ (Request::CronAdd(_)
+            | Request::CronEdit(_)
+            | Request::CronList(_)
+            | Request::CronPause(_)
+            | Request::CronRemove(_)
+            | Request::CronResume(_)
+            | Request::CronRun(_)
+            | Request::CronRuns(_)) => self.schedules(conn, id, request, facts),
             Request::Backup(backup) => self.backup(conn, id, backup),
             Request::Export(export) => self.export(conn, id, export),
             Request::Webhooks(webhooks) => self.webhooks(conn, id, webhooks, facts),

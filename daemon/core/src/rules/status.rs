@@ -109,6 +109,9 @@ impl State {
         for loss in self.settings.losses.iter().chain(lacks) {
             details.push_str(&format!("; {loss}"));
         }
+        if let Some(paused) = &self.settings.schedules_paused {
+            details.push_str(&format!("; a schedule is paused: {paused}"));
+        }
         // Counted by their reason: a dead daemon may have left thousands.
         let mut held: BTreeMap<&str, usize> = BTreeMap::new();
         let gated = self.indexes.gated().iter();

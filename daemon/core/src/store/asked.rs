@@ -55,6 +55,24 @@ pub enum Query {
         /// At most so many.
         limit: usize,
     },
+    /// Schedules, in the order they were made. Answered by [`Loaded::Line`].
+    Schedules {
+        /// Only this one, by id or name.
+        which: Option<String>,
+        /// Only those with a larger number.
+        after: u64,
+        /// At most so many.
+        limit: usize,
+    },
+    /// What became of a schedule's due times, newest first. Answered by [`Loaded::Line`].
+    ScheduleRuns {
+        /// By id or name.
+        which: String,
+        /// Only those with a smaller place.
+        before: Option<u64>,
+        /// At most so many.
+        limit: usize,
+    },
     /// Sessions, in the order they were made. Answered by [`Loaded::SessionList`].
     SessionList {
         /// Which.

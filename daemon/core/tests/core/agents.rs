@@ -115,6 +115,7 @@ pub fn settings() -> Settings {
         wall_ahead: None,
         losses: Vec::new(),
         backups_lack: None,
+        schedules_paused: None,
         before: None,
         served: Served::Daemon,
         socket: Socket::Ours,

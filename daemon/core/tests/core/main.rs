@@ -15,6 +15,7 @@ mod callbacks;
 mod choice;
 mod clocks;
 mod config;
+mod cron;
 mod cursors;
 mod directories;
 mod dispatch;

@@ -110,7 +110,11 @@ impl World {
         let mut written = Vec::new();
         for (item, write) in writes.into_iter().enumerate() {
             written.push(match write {
+                Write::Schedule(write) => crate::cron::written(self, &write),
                 Write::Accept(new) => {
+                    if !crate::cron::fires(self, &new) {
+                        return Stored::Superseded;
+                    }
                     if let Some((job, hashed)) = new.key.as_ref().and_then(|key| self.keys.get(key))
                     {
                         if *hashed != new.hashed {
@@ -349,6 +353,8 @@ impl World {
             Query::JobList { .. }
             | Query::Usage { .. }
             | Query::Webhooks { .. }
+            | Query::Schedules { .. }
+            | Query::ScheduleRuns { .. }
             | Query::Search { .. }
             | Query::History { .. }
             | Query::Message { .. }

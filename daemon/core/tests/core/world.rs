@@ -18,9 +18,7 @@ use agentd_core::{Effect, Event, Settings, State};
 
 use crate::brief::{LineReader, shown};
 use crate::watch::{Books, Cursor, Filter};
-use agentd_protocol::line::Telling;
-use agentd_protocol::serde_json::Value;
-use agentd_protocol::{Body, Envelope, Id, JobId, Request};
+use agentd_protocol::{Body, Envelope, Id, JobId, Request, line::Telling, serde_json::Value};
 
 /// A live process of the model.
 #[derive(Debug, Default)]
@@ -111,6 +109,7 @@ pub struct World {
     /// The last number of all when a session got this name.
     pub renamed: BTreeMap<String, u64>,
     pub keys: BTreeMap<String, (JobId, String)>,
+    pub schedules: BTreeMap<u64, i64>,
     /// Who is told of which job's end.
     pub callbacks: BTreeMap<JobId, String>,
     /// How many it was told.
@@ -197,6 +196,7 @@ impl World {
             jobs: BTreeMap::new(),
             sessions: BTreeMap::new(),
             keys: BTreeMap::new(),
+            schedules: BTreeMap::new(),
             callbacks: BTreeMap::new(),
             events: 0,
             prompts: BTreeMap::new(),

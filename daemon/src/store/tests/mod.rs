@@ -32,6 +32,7 @@ mod loss;
 mod prune;
 mod readers;
 mod restore;
+mod schedules;
 mod search;
 mod takeover;
 mod texts;
@@ -221,6 +222,7 @@ fn new(session: Option<&str>) -> NewJob {
         start: None,
         labels: None,
         parent: None,
+        fired: None,
         running: None,
         repins: None,
         at: 1_000,

@@ -13,6 +13,7 @@ use crate::store::checkpoint::{CheckpointEnd, Length, checkpoint};
 use crate::store::columns::nat;
 use crate::store::prune::{self, Pruned, SLICE};
 use crate::store::reserve::ROOM;
+use crate::store::schedules::OnSchedules;
 use crate::store::{Moment, Role, trouble};
 use agentd_protocol::Code;
 
@@ -22,6 +23,16 @@ use super::{PRUNE_PAUSE, Trouble, Writer, is_doubtful};
 const LETS_GO_WITHIN: Duration = Duration::from_millis(100);
 
 impl Writer {
+    /// Carries out something about schedules, which answers by itself.
+    pub(super) fn on_schedules(&mut self, work: OnSchedules) {
+        if self.conn.is_none() || self.trouble.is_some() {
+            let why = "the store can't be written at the moment".to_owned();
+            return drop(work(Err(why)));
+        }
+        // The answer is given already.
+        let _told = self.beside(|conn| work(Ok(conn)));
+    }
+
     /// Only where somebody will need it soon, and nothing is known to be wrong.
     pub(super) fn room_is_short(&self) -> bool {
         let is_well = self.conn.is_some() && self.trouble.is_none();

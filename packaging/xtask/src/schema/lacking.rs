@@ -77,6 +77,8 @@ const PYTHON: &[Type] = &[
     python(ROWS, "class Mode(", "ModeRow", &[]),
     python(ROWS, "class Question(", "QuestionRow", &[]),
     python(ROWS, "class Usage(", "UsageRow", &[]),
+    python(ROWS, "class Schedule(", "ScheduleRow", &[]),
+    python(ROWS, "class Run(", "RunRow", &[]),
     python(RESULT, "class Cost", "Cost", &[]),
     python(
         RESULT,
