@@ -370,7 +370,7 @@ fn c12_full_disk_takes_ends_of_running_turns() {
         return;
     };
     let gate = daemon.path("gate");
-    let text = format!("chaos: wait-file {}; emit 5000", gate.display());
+    let text = format!("chaos: wait-file {}; emit 30000", gate.display());
     let send = json!({"type": "send", "agent": "chaos", "text": text}).to_string();
     let running: Vec<Client> = (0..3)
         .map(|_| {

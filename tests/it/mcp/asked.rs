@@ -336,7 +336,7 @@ fn mcp_cancelled_ask_goes_on_unless_told_otherwise() {
         let job = words.find(is_job).unwrap().to_owned();
         client.says(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
         if more.is_empty() {
-            client.is_quiet(Duration::from_millis(100));
+            client.is_unanswered(id, Duration::from_millis(100));
             std::fs::write(&gate, "").unwrap();
         }
         let done = client.call("collect", &json!({"jobs": [job]}));

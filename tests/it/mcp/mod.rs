@@ -12,7 +12,7 @@ mod tasks;
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -90,10 +90,16 @@ impl Client {
         line
     }
 
-    /// Nothing is said.
-    pub fn is_quiet(&self, during: Duration) {
-        let said = self.lines.recv_timeout(during);
-        assert!(said.is_err(), "{said:?}");
+    /// This request gets no answer, whatever else is told.
+    pub fn is_unanswered(&self, id: u64, during: Duration) {
+        let until = Instant::now() + during;
+        while let Ok(line) = self
+            .lines
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            let line: Value = serde_json::from_str(&line).unwrap();
+            assert_ne!(line["id"], id, "{line}");
+        }
     }
 
     /// The answer to this id; what else is said is kept.

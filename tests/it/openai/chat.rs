@@ -216,6 +216,7 @@ fn chat_asked_again_before_acceptance_runs_once() {
             asking.join().unwrap()
         });
         assert_eq!(again.status, 200, "{again:?}");
+        assert!(again.body.contains("\"stop\""), "all of it: {again:?}");
         assert_eq!(jobs(&daemon), number, "{words} {streams}");
     }
 }

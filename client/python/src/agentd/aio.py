@@ -493,13 +493,14 @@ class Harness:
         in the time zone ``tz``. ``client/PROTOCOL.md`` part 5 has the rest."""
         fields = send_fields(send)
         del fields["idempotency_key"]
-        named = {"send": fields, "at": at, "every": every, "cron": cron, "tz": tz, "name": name}
-        named |= {"jitter": jitter, "missed": missed, "overlap": overlap, "keep": keep}
-        named |= {"backoff": backoff, "max_failures": max_failures}
+        named: dict[str, Any] = {"send": fields, "at": at, "every": every, "cron": cron}
+        named |= {"tz": tz, "name": name, "jitter": jitter, "missed": missed}
+        named |= {"overlap": overlap, "keep": keep, "backoff": backoff}
+        named["max_failures"] = max_failures
         return await self._schedule("cron.add", named)
 
     @checked
-    async def cron_edit(self, schedule: str, **fields: Any) -> Schedule:
+    async def cron_edit(self, schedule: str, /, **fields: Any) -> Schedule:
         """Has a schedule, by id or name, say something else: these fields take the place of those
         that it has, those of ``send`` likewise, and ``None`` takes one away."""
         return await self._schedule("cron.edit", {"schedule": schedule, "set": fields})

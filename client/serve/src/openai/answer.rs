@@ -21,7 +21,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 
 use super::attempts::{Asker, Attempts, Leaver};
 use super::plan::{Source, cancelled};
@@ -40,6 +40,10 @@ const SETTLES_WITHIN: Duration = SIGN_OF_LIFE;
 /// The same of an answer that comes whole: agents start within that. Until then what would be told anew
 /// takes the room of other requests.
 const SETTLES_AT_LAST: Duration = Duration::from_secs(60);
+/// Clients that wait longer for a first word may have given up, as behind a daemon that hung.
+const LONG_ASKED: Duration = Duration::from_millis(250);
+/// That a connection was closed is noticed within this time.
+const NOTICED_WITHIN: Duration = Duration::from_millis(20);
 /// Headers of clients that have a name for their turn, and ask again for what they left before its first
 /// byte, whenever that is.
 const NAMES_ITS_TURN: [&str; 2] = ["idempotency-key", "x-codex-turn-metadata"];
@@ -256,6 +260,7 @@ pub(super) async fn streamed<T: Teller>(
 ) -> Result<Response, Refusal> {
     let (told, telling) = mpsc::channel(WAITING);
     let (mut begins, begun) = oneshot::channel();
+    let asked_at = Instant::now();
     // Whoever asks again finds the turn, told anew if need be. Others have stopped it by leaving.
     let has_name = NAMES_ITS_TURN.iter().any(|name| asked.contains_key(*name));
     let cancels = asker.as_ref().filter(|_| cancels == OnLeave::Cancel);
@@ -298,6 +303,10 @@ pub(super) async fn streamed<T: Teller>(
         if let Err(refusal) = settled {
             let _left = begins.send(Err(refusal));
             return;
+        }
+        if asked_at.elapsed() > LONG_ASKED {
+            // Its client may have given up just now, and its retry be on its way.
+            let _here = timeout(NOTICED_WITHIN, begins.closed()).await;
         }
         if begins.send(Ok(taken.clone())).is_ok() {
             reader.tell((&taken, reading), lines, teller(&taken)).await;
