@@ -93,6 +93,9 @@ pub struct ScheduleSpec {
 /// Most runs that are kept of a schedule.
 pub const MAX_KEEP: u32 = 10_000;
 
+/// Most bytes of what a schedule sends, as JSON: a list of schedules has all of it.
+pub const MAX_SCHEDULED: usize = 128 * 1024;
+
 /// Fields of a send that a schedule has no use for, as it says them itself or can't keep them.
 const NOT_SCHEDULED: &[&str] = &[
     "type",
@@ -122,6 +125,11 @@ impl ScheduleSpec {
             return Err(
                 invalid(error).hint(r#"such as "at":"+1m", "every":"30m" or "cron":"0 9 * * 1-5""#)
             );
+        }
+        let bytes = serde_json::to_string(&self.send).map_or(0, |send| send.len());
+        if bytes > MAX_SCHEDULED {
+            let error = format!("`send` has {bytes} bytes: expected at most {MAX_SCHEDULED}");
+            return Err(invalid(error).hint("put the text into a file, and say where that is"));
         }
         match self.keep {
             Some(0) => Err(invalid("`keep` is 0: expected at least 1")),

@@ -40,12 +40,14 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
         jobs,
         held,
         interrupted,
+        schedules,
         remembered,
         plan,
     } = restored;
     if as_json {
         let aside = aside.as_ref().map(|aside| aside.to_string_lossy());
-        let line = json!({"jobs": jobs, "held": held, "interrupted": interrupted, "aside": aside,
+        let line = json!({"jobs": jobs, "held": held, "interrupted": interrupted,
+            "schedules": schedules, "aside": aside,
             "timmy_sessions": remembered, "plan": plan});
         return writeln!(out, "{line}");
     }
@@ -58,6 +60,17 @@ fn say(restored: &Restored, as_json: bool) -> io::Result<()> {
              interrupted: whether they have run since isn't known; `agentctl sessions resume NAME` \
              lets a session go on"
         )?;
+    }
+    match schedules {
+        0 => {}
+        1 => writeln!(
+            out,
+            "1 schedule is paused: `agentctl cron resume ID` lets it go on"
+        )?,
+        many => writeln!(
+            out,
+            "{many} schedules are paused: `agentctl cron resume ID` lets one go on"
+        )?,
     }
     match remembered {
         0 => {}

@@ -90,12 +90,12 @@ pub(super) fn decide(row: &DueSchedule, timing: &Timing, now_ms: i64, since_ms: 
             "{failures} runs failed in a row: it waits until {until}"
         ));
     }
-    // What is made up for one by one would else be left out behind the first.
-    let is_made_up = row.spec.missed == Missed::All && due_ms < newest;
+    // What is made up for one by one would else be left out, or cancelled, behind the first.
+    let is_made_up = row.spec.missed == Missed::All && (due_ms < newest || !on_time);
     match (row.busy, row.spec.overlap) {
         (None, _) | (Some(_), Overlap::Parallel) => {}
         (Some(_), Overlap::Queue) => return Decision::Wait,
-        (Some(_), Overlap::Skip) if is_made_up => return Decision::Wait,
+        (Some(_), Overlap::Skip | Overlap::Replace) if is_made_up => return Decision::Wait,
         (Some(job), Overlap::Skip) => return skip(format!("the run before goes on: {job}")),
         (Some(_), Overlap::Replace) => {}
     }

@@ -31,6 +31,8 @@ pub struct Restored {
     pub held: u64,
     /// Those that were running, and will be interrupted.
     pub interrupted: u64,
+    /// Schedules that were active, and are paused.
+    pub schedules: u64,
     /// Sessions that timmy remembers again.
     pub remembered: u64,
     /// The command that takes up the plan of copies that was in the backup, and isn't followed here.
@@ -225,6 +227,20 @@ fn prepare(copy: &Path, ours: Option<Planned>) -> rusqlite::Result<(String, Rest
         None => "UPDATE jobs SET cancelled = 1 WHERE final_seq IS NULL AND state = 'queued'",
     };
     let held = change.execute(waiting, [])?;
+    // Which due times were sent since isn't known. Older backups have no schedules.
+    let has_schedules = "SELECT 1 FROM pragma_table_info('schedules') WHERE name = 'state'";
+    let has_schedules: Option<i32> = change
+        .query_row(has_schedules, [], |row| row.get(0))
+        .optional()?;
+    let schedules = match has_schedules {
+        None => 0,
+        Some(_) => change.execute(
+            "UPDATE schedules SET revision = revision + 1, state = 'paused',
+                why = 'it comes from a backup: what was sent since is not known'
+             WHERE state = 'active'",
+            [],
+        )?,
+    };
     let jobs = change.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))?;
     let epoch = change.query_row(loss::EPOCH, [], |row| row.get(0))?;
     // A plan is of the machine: its directory, and the copies in it that go, are there.
@@ -247,6 +263,7 @@ fn prepare(copy: &Path, ours: Option<Planned>) -> rusqlite::Result<(String, Rest
         jobs: super::columns::nat(jobs),
         held: u64::try_from(held).unwrap_or(u64::MAX),
         interrupted: u64::try_from(interrupted).unwrap_or(u64::MAX),
+        schedules: u64::try_from(schedules).unwrap_or(u64::MAX),
         remembered: 0,
         plan: plan.map(|plan| plan.command()),
     };

@@ -382,7 +382,8 @@ pub(super) fn any(conn: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// What is due by now, behind a place among those, and when the next one will be. What waits for the
-/// run before it isn't due until that has ended.
+/// run before it isn't due until that has ended. A run that is held goes on only when somebody says so:
+/// nothing waits for it.
 pub(super) fn due(
     conn: &Connection,
     now_ms: i64,
@@ -393,7 +394,7 @@ pub(super) fn due(
     let mut statement = conn.prepare_cached(
         "SELECT id, spec, anchor_at, due_at, fires_at, failures, failed_at,
             (SELECT max(runs.job) FROM schedule_runs runs
-                JOIN jobs ON jobs.job = runs.job AND jobs.final_seq IS NULL
+                JOIN jobs ON jobs.job = runs.job AND jobs.final_seq IS NULL AND jobs.held = 0
                 WHERE runs.schedule = schedules.id AND runs.job IS NOT NULL
                     AND runs.ended IS NULL) AS busy
          FROM schedules

@@ -127,8 +127,18 @@ fn overlap_by_policy() {
         }
     ));
     // What is made up for one by one waits for the one before.
-    let made_up = decided(&busy(Missed::All, Overlap::Skip), now, 0);
-    assert_eq!(made_up, Decision::Wait);
+    for overlap in [Overlap::Skip, Overlap::Replace] {
+        let made_up = decided(&busy(Missed::All, overlap), now, 0);
+        assert_eq!(made_up, Decision::Wait, "{overlap:?}");
+        // The last of those that were missed, too.
+        let mut last = busy(Missed::All, overlap);
+        (last.due_ms, last.fires_ms) = (now, now);
+        assert_eq!(
+            decided(&last, now + 5, now + 1),
+            Decision::Wait,
+            "{overlap:?}"
+        );
+    }
     // What waited for long isn't missed.
     let mut waited = with(Missed::Skip, Overlap::Queue);
     waited.spec.every = Some("1h".to_owned());

@@ -142,7 +142,9 @@ fn runs_of(
 ) -> rusqlite::Result<Vec<(u64, RunRow)>> {
     let mut statement = conn.prepare_cached(
         "SELECT runs.run, runs.due_at, runs.at, runs.late, runs.outcome, runs.job, runs.by_hand,
-            runs.ended, runs.times, runs.why, jobs.state, jobs.final_seq, used.usd
+            runs.ended, runs.times, runs.why,
+            CASE WHEN jobs.held AND jobs.final_seq IS NULL THEN 'held' ELSE jobs.state END,
+            jobs.final_seq, used.usd
          FROM schedule_runs runs LEFT JOIN jobs ON jobs.job = runs.job
             LEFT JOIN used ON used.job = runs.job
          WHERE runs.schedule = ?1 AND runs.run < ?2 ORDER BY runs.run DESC LIMIT ?3",
