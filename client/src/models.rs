@@ -2,9 +2,11 @@
 //!
 //! Owns pages. Must not print, nor know any agent.
 
-use agentd_protocol::answered;
 use agentd_protocol::commands::{CommandRow, Commands};
 use agentd_protocol::models::{ModeRow, ModelRow, Models};
+use agentd_protocol::request::Send;
+use agentd_protocol::routed::RouteAnswer;
+use agentd_protocol::{Line, RequestKind, answered};
 
 use crate::asked::{Reply, RequestError};
 use crate::client::Client;
@@ -75,6 +77,18 @@ impl Client {
             mode: None,
             note: None,
         }))
+    }
+
+    /// Which agent a send would go to by the routes, and why. Nothing is run.
+    ///
+    /// # Errors
+    /// Those of the send, as far as they are known before it is one.
+    pub async fn route(&mut self, send: &Send) -> Result<Reply<RouteAnswer>, RequestError> {
+        let taken = (RequestKind::Route, |line: Line| match line {
+            Line::Route(answer) => Some(*answer),
+            _ => None,
+        });
+        self.answer_of(send, taken).await
     }
 
     /// The slash commands of an agent, or that of a session; a process of it is started if none lives.

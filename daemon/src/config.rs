@@ -9,6 +9,7 @@ mod endpoints;
 pub mod fuzzing;
 mod presets;
 mod read;
+mod routes;
 mod secrets;
 mod set;
 mod show;
@@ -37,6 +38,8 @@ use agentd_base::settings;
 use agentd_base::trusted::{self, Untrusted, typed};
 use agentd_core::agent::{Found, Warm};
 use agentd_protocol::nearest::nearest;
+use agentd_protocol::routed::AUTO;
+use agentd_route::Rule;
 
 use crate::adapter::{Kind, exec};
 use crate::platform::files::Files;
@@ -167,6 +170,10 @@ pub struct Config {
     pub provider_keys: Vec<String>,
     /// The file that all this is from, for the agent that reads it, too.
     pub file: PathBuf,
+    /// Which agent answers what is left to them, in their order.
+    pub routes: Vec<Rule>,
+    /// The same by dotted key, as it is written.
+    pub of_routes: BTreeMap<String, String>,
     /// What `agentctl` does where no daemon runs: it reads this for itself.
     pub start: Option<ClientStart>,
     /// What the store forgets.
@@ -252,6 +259,10 @@ pub fn is_of_timmy(key: &str) -> bool {
     matches!(table, "models" | "providers" | "timmy")
 }
 
+/// What `auto` needs.
+const NO_ROUTES: &str =
+    "`auto` needs a `[[route]]` in config.toml that says which agent answers what";
+
 /// Is the default agent one that there is?
 ///
 /// # Errors
@@ -260,6 +271,16 @@ pub fn check_default(config: &Config, file: &Path, look: &HostEnv) -> Result<(),
     let Some(default) = &config.default_agent else {
         return Ok(());
     };
+    if default == AUTO {
+        return match config.routes.is_empty() {
+            false => Ok(()),
+            true => Err(NoSuchDefault {
+                file: file.to_owned(),
+                default: default.clone(),
+                hint: NO_ROUTES.to_owned(),
+            }),
+        };
+    }
     // Only a name that isn't configured has to be looked for.
     if config.agents.contains_key(default) {
         return Ok(());

@@ -66,6 +66,7 @@ impl Around {
                     held: false,
                     attempt: 0,
                 },
+                routed: None,
             },
             terms: Terms::read(REQUEST).map(Arc::new),
             so_far: SoFar::default(),

@@ -17,6 +17,9 @@ const TABLES: &[(&str, &str)] = &[
     ("client", "[client]\n"),
     ("pool", "[pool]\n"),
     ("retention", "[retention]\n"),
+    ("route", "[[route]]\n"),
+    ("route.when", "[[route]]\n[route.when]\n"),
+    ("route.use", "[[route]]\n[route.use]\n"),
     ("models", "[models]\n"),
     (
         "providers.NAME",
@@ -74,7 +77,7 @@ fn rows(chapter: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
             let named = heading
                 .split_once("`[")
                 .and_then(|(_, rest)| rest.split_once("]`"));
-            table = named.map_or("", |(name, _)| name);
+            table = named.map_or("", |(name, _)| name.trim_matches(['[', ']']));
         }
         let cells = line.strip_prefix("| ")?.trim_end_matches('|');
         Some((table, cells.split(" | ").map(str::trim).collect()))

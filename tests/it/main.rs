@@ -83,6 +83,7 @@ mod protocol;
 mod questions;
 mod readiness;
 mod reconnect;
+mod routes;
 mod rust_client;
 mod screen;
 mod secrecy;

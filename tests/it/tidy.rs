@@ -306,9 +306,15 @@ fn the_manifests_keep_the_layers_apart() {
             ],
         ),
         ("daemon/core/Cargo.toml", &["agentd-protocol"]),
+        ("daemon/route/Cargo.toml", &["agentd-protocol"]),
         (
             "daemon/Cargo.toml",
-            &["agentd-base", "agentd-core", "agentd-protocol"],
+            &[
+                "agentd-base",
+                "agentd-core",
+                "agentd-protocol",
+                "agentd-route",
+            ],
         ),
         (
             "daemon/timmy/Cargo.toml",

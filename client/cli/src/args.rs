@@ -16,15 +16,17 @@ mod look;
 mod passed;
 mod pi;
 mod remote;
+mod route;
 mod service;
 mod session;
+mod shell;
 mod turn;
 mod webhook;
 mod work;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 pub use acp::AcpArgs;
 pub use agents::{
@@ -51,10 +53,12 @@ pub use remote::{
     ForwardArgs, SendOnlyArgs, SshKeyArgs, VoiceArgs, VoiceCheckArgs, VoiceCommand, VoiceFlushArgs,
     VoiceForgetArgs, VoiceForwardArgs,
 };
+pub use route::RouteArgs;
 pub use service::{
     ServiceArgs, ServiceChangeArgs, ServiceCommand, ServiceLogsArgs, ServiceRestartArgs,
 };
 pub use session::{ForkSessionArgs, TitleSessionArgs};
+pub use shell::{CompletionsArgs, ManArgs, Shell};
 pub use turn::{
     AfterFailureArg, AgentArgs, AttachArgs, HowArgs, ModeArg, OnQuestionArg, RetryArg,
     RetryJobArgs, SendArgs, ShownArgs, TurnArgs, WhoArgs,
@@ -195,6 +199,15 @@ Examples:
   agentctl agents add mine --kind acp -- my-agent --acp
   agentctl agents --json | jq '.agents[] | select(.usable).name'")]
     Agents(AgentsArgs),
+    /// Show which agent a prompt would go to by the routes, and why, without running it
+    #[command(after_help = "\
+Examples:
+  agentctl route \"review the last commit\"
+  agentctl route \"what is in it?\" --attach photo.png --json
+
+`[[route]]` in config.toml says which agent answers what; `--agent auto` asks them, and so does a
+turn without --agent after `agentctl agents default auto`")]
+    Route(RouteArgs),
     /// How fast an agent answers here: by its own one-shot command, and by agentd
     #[command(after_help = "\
 Examples:
@@ -559,29 +572,6 @@ pub struct NcArgs {
     /// The socket, instead of that of every other command
     #[arg(value_name = "SOCKET", conflicts_with = "socket")]
     pub place: Option<PathBuf>,
-}
-
-#[derive(Args, Clone, Copy, Debug)]
-pub struct CompletionsArgs {
-    /// Which shell
-    #[arg(value_enum)]
-    pub shell: Shell,
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct ManArgs {
-    /// The directory, which is made when it is not there
-    #[arg(long, value_name = "DIR")]
-    pub to: PathBuf,
-}
-
-/// A shell we write completions for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-#[allow(missing_docs, reason = "the names are the documentation")]
-pub enum Shell {
-    Bash,
-    Zsh,
-    Fish,
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_base::settings;
+use agentd_protocol::routed::AUTO;
 use agentd_protocol::work::{Jobs, SessionList};
 use agentd_protocol::{Line, RequestKind};
 use clap::{Arg, Command, CommandFactory as _};
@@ -216,11 +217,9 @@ fn agents() -> Vec<CompletionCandidate> {
     let usable = rows.into_iter().flatten().filter(|row| row.usable);
     let usable = usable.map(|row| (row.name, row.kind));
     let configured = configured(&["agents"]).into_iter();
-    candidates(
-        usable
-            .chain(configured)
-            .chain([("timmy".to_owned(), "comes with agentd".to_owned())]),
-    )
+    let others = [("timmy", "comes with agentd"), (AUTO, "the routes choose")];
+    let others = others.map(|(name, help)| (name.to_owned(), help.to_owned()));
+    candidates(usable.chain(configured).chain(others))
 }
 
 fn sessions() -> Vec<CompletionCandidate> {

@@ -18,7 +18,7 @@ use super::output::{self, safe};
 use super::rows;
 use super::usage::short;
 use super::value::{now_ms, relative, took};
-use super::{ask, render, typed, wording};
+use super::{ask, render, route, typed, wording};
 use agentd_client::asked::RequestError;
 use agentd_client::client::{Client, Server};
 use agentd_client::jobs::JobPages;
@@ -191,6 +191,11 @@ impl Facts<'_> {
         self.add(name, &format!("{}, {short} UTC", relative(time, now)));
     }
 
+    fn route(&mut self, row: &JobRow) {
+        let routed = row.routed.iter();
+        routed.for_each(|routed| self.add("route", &route::in_a_line(routed)));
+    }
+
     /// A text with its lines; of a long one as much as fits, and the command that shows all.
     fn whole(&mut self, name: &str, text: &str, shows_all: &str) {
         let text = text.trim_end();
@@ -295,6 +300,7 @@ fn job_text(facts: &JobFacts, now: i64, style: &Style) -> String {
         _ => String::new(),
     };
     shown.add("agent", &format!("{}{model}", row.agent));
+    shown.route(row);
     match session {
         Kept::Open => shown.add("session", &row.session),
         Kept::Closed => shown.add("session", &format!("{} (closed)", row.session)),

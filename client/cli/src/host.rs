@@ -48,6 +48,7 @@ fn goes_there(command: &Command) -> bool {
         | Command::Version(_)
         | Command::Usage(_)
         | Command::Cron(_)
+        | Command::Route(_)
         | Command::Steer(_)
         | Command::Sessions(_)
         | Command::History(_)

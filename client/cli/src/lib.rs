@@ -55,6 +55,7 @@ mod progress;
 mod prompt;
 mod questions;
 pub mod render;
+mod route;
 pub mod rows;
 mod send;
 mod serve;
@@ -215,6 +216,7 @@ fn run_command(cli: Cli) -> io::Result<Exit> {
         Command::LogLevel(args) => block_on(status::log_level(args, socket)),
         Command::Metrics => block_on(status::metrics(socket)),
         Command::Agents(args) => block_on(agents::agents(args, socket)),
+        Command::Route(args) => block_on(route::route(args, socket)),
         Command::Bench(args) => block_on(bench::bench(args, socket)),
         Command::Provider(args) => Ok(built_in::run("provider", &args)),
         Command::Models(args) if model_list::is_of_all(&args) => {

@@ -41,7 +41,7 @@ const GROUPS: [Group; 7] = [
             "sessions",
             "model",
         ],
-        also: &["agent", "compact"],
+        also: &["agent", "route", "compact"],
     },
     Group {
         title: "Work",

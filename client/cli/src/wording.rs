@@ -103,6 +103,7 @@ const fn command(kind: RequestKind) -> Option<&'static str> {
         RequestKind::LogLevel => "agentctl log-level",
         RequestKind::Questions => "agentctl questions",
         RequestKind::RestartWorker => "agentctl agents restart",
+        RequestKind::Route => "agentctl route",
         RequestKind::Send => "agentctl send",
         RequestKind::SessionClose => "agentctl sessions close",
         RequestKind::SessionFork => "agentctl sessions fork",

@@ -27,6 +27,7 @@ pub mod network;
 mod replay;
 pub mod request;
 pub mod request_table;
+pub mod routed;
 pub mod rows;
 pub mod schedule;
 #[cfg(feature = "schema")]

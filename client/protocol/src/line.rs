@@ -7,9 +7,9 @@ use serde_json::Value;
 use serde_with::skip_serializing_none;
 
 pub use crate::commands::CommandRow;
-use crate::envelope::Ignored;
 use crate::ids::JobId;
 pub use crate::models::{ModeRow, ModelRow};
+use crate::routed::RouteAnswer;
 pub use crate::rows::AgentRow;
 pub use crate::rows::QuestionAbout;
 use crate::rows::{DispatchedRow, FoundRow, JobRow, QuestionRow, SessionRow, TurnRow};
@@ -205,6 +205,7 @@ pub enum Line {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
+    Route(Box<RouteAnswer>),
     #[serde(rename = "session.list")]
     SessionList {
         ok: bool,
@@ -417,30 +418,6 @@ pub enum Level {
     Warning,
 }
 
-/// `accepted`: the send survives power loss from here on.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[allow(missing_docs, reason = "PROTOCOL.md part 4 documents each")]
-pub struct Accepted {
-    pub job: JobId,
-    pub session: String,
-    pub agent: String,
-    #[serde(default, skip_serializing)]
-    pub seq: Option<u64>,
-    #[serde(default, skip_serializing)]
-    pub replayed: bool,
-    #[serde(default)]
-    pub ignored: Vec<Ignored>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub running: bool,
-    /// Does the daemon start no turns at the moment?
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub drained: bool,
-    /// Was there no session of the name that it gave, so that it made one?
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub made: bool,
-}
-
 /// Did the turn have the session's earlier turns?
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -559,6 +536,7 @@ impl Line {
     }
 }
 
+mod accepted;
 mod body;
 mod ends;
 mod hello;
@@ -571,6 +549,7 @@ mod tests;
 mod tool;
 
 pub use crate::usage::{Cost, CostStatus, Usage};
+pub use accepted::Accepted;
 pub use body::{Body, Telling};
 pub use ends::{ErrorLine, Message, MessageEnd, Stop};
 pub use hello::{HelloAnswer, HelloLimits};

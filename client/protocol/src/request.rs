@@ -12,6 +12,7 @@ use serde_with::skip_serializing_none;
 use crate::attachment::Attachment;
 pub use crate::envelope::Ignored;
 use crate::ids::JobId;
+use crate::routed::Routed;
 use crate::webhook::Callback;
 
 /// The fields of a `send` that this version acts on, aliases and `type`/`id` included.
@@ -131,6 +132,10 @@ pub struct Subscribe {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Send {
+    /// Why it has its agent: the daemon's own word, with what it stores. In front of the text, as lists
+    /// read how a request begins.
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub routed: Option<Box<Routed>>,
     /// The user's turn.
     #[serde(alias = "prompt", alias = "message")]
     pub text: String,

@@ -322,6 +322,8 @@ requests! {
     Questions(Questions)            "questions"       "questions"       Reads       Same      AtOnce  None    Refused   Nothing
     /// Replace an agent's or session's process.
     RestartWorker(RestartWorker)    "restart_worker"  "restart_worker"  ChangesLong Forbidden AtOnce  None    Refused   Nothing
+    /// What would the routes make of this turn?
+    Route(Box<Send>)                "route"           "route"           Reads       Same      AtOnce  None    Refused   Turn
     /// One turn.
     Send(Box<Send>)                 "send"            "message_end"     Changes     Child     InOrder None    Checked   Turn
     /// End a session's process and forget it.

@@ -12,6 +12,7 @@ use crate::attachment::Attachment;
 use crate::envelope::Ignored;
 use crate::ids::JobId;
 use crate::line::{ToolKind, ToolLocation};
+use crate::routed::Routed;
 use crate::usage::{Cost, Usage};
 
 /// How far a job is, in the words of `jobs`.
@@ -73,6 +74,8 @@ pub struct JobRow {
     pub stop: Option<String>,
     /// Of an `error`.
     pub code: Option<String>,
+    /// Why it has this agent, where the routes were asked.
+    pub routed: Option<Box<Routed>>,
 }
 
 /// What one ended turn used: enough to add up by any of it, and nothing that was said.

@@ -38,6 +38,8 @@ export interface AcceptedLine {
   drained?: boolean;
   /** Was there no session of the name that it gave, so that it made one? */
   made?: boolean;
+  /** Why it has this agent, where the routes were asked. */
+  routed?: Routed;
   /** That of the request. */
   id?: unknown;
   /** Its number in the store, if it has one. */
@@ -354,6 +356,14 @@ export interface ConfigFacts {
   refused?: string;
   /** What of it counts only when the daemon is started anew. */
   needs_restart?: string[];
+}
+
+/** A rule that was passed over. */
+export interface Considered {
+  /** Which, as in `rule`. */
+  rule: string;
+  /** Why. */
+  because: string;
 }
 
 /** Did the turn have the session's earlier turns? */
@@ -913,6 +923,8 @@ export interface JobRow {
   stop?: string;
   /** Of an `error`. */
   code?: string;
+  /** Why it has this agent, where the routes were asked. */
+  routed?: Routed;
 }
 
 export interface JobsLine {
@@ -993,6 +1005,7 @@ export type Line =
   | SetModelLine
   | CommandsLine
   | ModelsLine
+  | RouteLine
   | SessionListLine
   | SessionNewLine
   | SessionForkLine
@@ -1415,6 +1428,7 @@ export type Request =
   | PingRequest
   | QuestionsRequest
   | RestartWorkerRequest
+  | RouteRequest
   | SendRequest
   | SessionCloseRequest
   | SessionForkRequest
@@ -1463,6 +1477,127 @@ export interface RestartWorkerRequest {
 export type Retry =
   | "never"
   | "auto";
+
+/** `route`: what the routes would make of a send, of which nothing was run. */
+export interface RouteLine {
+  type: "route";
+  /** Always. */
+  ok: boolean;
+  /** Who would answer. */
+  agent: string;
+  /** Which rule, why, and what was passed over. */
+  routed: Routed;
+  /** What the rule says. */
+  use: RouteUse;
+  /** That of the request. */
+  id?: unknown;
+  /** Its number in the store, if it has one. */
+  seq?: number;
+}
+
+/** `send`: one user turn. PROTOCOL.md part 4 explains each field. */
+export interface RouteRequest {
+  type: "route";
+  /** The user's turn. */
+  text: string;
+  /** The conversation. */
+  session?: string | null;
+  /** The conversation as the one asked named it: of workers only. */
+  native?: string | null;
+  /** Who answers. */
+  agent?: string | null;
+  /** Pins the model provider. */
+  provider?: string | null;
+  /** Pins the model. */
+  model?: string | null;
+  /** How hard to think, in the agent's words. */
+  thinking?: string | null;
+  /**
+   * What to ask when the model fails, in this order; each `provider/model`, or a name that the
+   * agent knows.
+   */
+  fallback_chain?: string[] | null;
+  /** Working directory: absolute, existing. */
+  cwd?: string | null;
+  /** Working directory that counts only if this send makes the session. */
+  cwd_if_new?: string | null;
+  /** Restricts the agent's tools. */
+  toolsets?: string[] | null;
+  /** What the agent is told before the conversation: only with the send that begins a session. */
+  system?: string | null;
+  /** What was said before elsewhere, oldest first: likewise. */
+  history?: Earlier[];
+  /** What its session's agent has besides its own, from this turn on. */
+  mcp_servers?: McpServer[] | null;
+  /** Seconds it may run; 3600 when absent. */
+  timeout?: number | null;
+  /** Seconds it may wait; 3600 when absent. */
+  expires?: number | null;
+  /** The same key twice is the same job. */
+  idempotency_key?: string | null;
+  /** When the session is busy. */
+  mode?: Mode;
+  /** Send the lines between `accepted` and the final one. */
+  stream?: boolean | null;
+  /** Wait for somebody's answer, or deny. */
+  on_question?: OnQuestion | null;
+  /** Run again after a crash? */
+  retry?: Retry;
+  /** Refuse rather than run without the session's earlier turns. */
+  require_context?: boolean;
+  /** Extra members of the final line: `messages`. */
+  include?: string[];
+  /** Fields the sender depends on. */
+  must?: string[];
+  /** Free labels, for `jobs`. */
+  labels?: Record<string, string>;
+  /** The job from inside whose worker it comes. */
+  parent?: string | null;
+  /** Not before this time, RFC 3339. */
+  start_at?: string | null;
+  /** When a turn before it in the session was interrupted. */
+  after_failure?: AfterFailure;
+  /** What goes with the text. */
+  attachments?: Attachment[];
+  /** Who is told of its end. */
+  callback?: Callback | null;
+  /** Towards workers: the job's number. */
+  job?: string | null;
+  /** Comes back in every line about it. */
+  id?: unknown;
+}
+
+/** What a rule uses, where the send doesn't say it itself. */
+export interface RouteUse {
+  /** Who answers. */
+  agent?: string;
+  /** The model provider. */
+  provider?: string;
+  /** The model. */
+  model?: string;
+  /** How hard to think, in the agent's words. */
+  thinking?: string;
+  /** Restricts the agent's tools. */
+  toolsets?: string[];
+  /** Seconds that the turn may run. */
+  timeout?: number;
+  /** What to ask when the model fails. */
+  fallback_chain?: string[];
+}
+
+/** The decision about one turn. */
+export interface Routed {
+  /** The rule that decided, by its name, or as `#2` by its place; absent where none did. */
+  rule?: string;
+  /** Why, in a sentence. */
+  because: string;
+  /** The rules before it, and why each was passed over. */
+  considered?: Considered[];
+  /** What kind of task the prompt is, where a rule asked for it. */
+  class?: string;
+  /** How hard it seems, likewise. */
+  difficulty?: string;
+}
 
 /** Counters since the start. */
 export interface RpcFacts {
@@ -2677,6 +2812,7 @@ export interface Requests {
   ping: { request: PingRequest; answer: PongLine };
   questions: { request: QuestionsRequest; answer: QuestionsLine };
   restart_worker: { request: RestartWorkerRequest; answer: RestartWorkerLine };
+  route: { request: RouteRequest; answer: RouteLine };
   send: { request: SendRequest; answer: MessageEndLine };
   "session.close": { request: SessionCloseRequest; answer: SessionCloseLine };
   "session.fork": { request: SessionForkRequest; answer: SessionForkLine };
@@ -2728,6 +2864,7 @@ export const REQUESTS = {
   ping: { changes: false, takes_long: false, from_worker: true, from_send_only_key: true },
   questions: { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   restart_worker: { changes: true, takes_long: true, from_worker: false, from_send_only_key: false },
+  route: { changes: false, takes_long: false, from_worker: true, from_send_only_key: false },
   send: { changes: true, takes_long: false, from_worker: true, from_send_only_key: true },
   "session.close": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },
   "session.fork": { changes: true, takes_long: false, from_worker: true, from_send_only_key: false },

@@ -45,6 +45,7 @@ test("schema: each answer of a daemon is what it says", async (t) => {
   await ask("models", { agent: "chaos" });
   await ask("ping");
   await ask("questions");
+  await ask("route", { text: "a" });
   await ask("restart_worker", { agent: "chaos" });
   await ask("session.new", { session: "new", agent: "chaos" });
   await ask("set_model", { session: "new", model: "model-1" });

@@ -7,6 +7,7 @@ use agentd_protocol::Id;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::line::{Budget, ConfigFacts, LogFacts};
 use agentd_protocol::request::Decoded;
+use agentd_protocol::routed::Weighed;
 use agentd_protocol::webhook::EndpointRow;
 
 use crate::agent::{Agent, ExecForm, Looked};
@@ -42,6 +43,8 @@ pub struct RequestContext {
     pub contents: Vec<Vec<Content>>,
     /// For `send`, `dispatch` and `webhook.test`: URLs that nobody may be told at, and why.
     pub callbacks: BTreeMap<String, Rejected>,
+    /// For `send`, `dispatch` and `route`: what the routes say of each send, where it is left to them.
+    pub routing: Vec<Routing>,
     /// For `webhooks`: what is configured, or why that can't be read.
     pub endpoints: Option<Result<Vec<EndpointRow>, String>>,
     /// For requests that are not the same from inside a worker.
@@ -72,6 +75,15 @@ pub enum Scheduling {
         /// For which due time.
         fired: Arc<Fired>,
     },
+}
+
+/// What the routes say of a send.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Routing {
+    /// Each rule, in their order.
+    pub weighed: Vec<Weighed>,
+    /// The class and the difficulty of its prompt, where a rule asked for them.
+    pub classified: Option<(String, String)>,
 }
 
 /// What another configuration says.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_protocol::routed::Routed;
 use agentd_protocol::{Body, Code, JobId};
 
 use crate::attached::Content;
@@ -478,6 +479,8 @@ pub struct JobRow {
     pub cancelled: bool,
     /// How far it is.
     pub state: JobState,
+    /// Why it has its agent, where the routes were asked.
+    pub routed: Option<Box<Routed>>,
 }
 
 /// How far a stored job is.

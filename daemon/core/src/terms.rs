@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::request::{AfterFailure, OnQuestion, Retry, Send};
+use agentd_protocol::routed::Routed;
 use agentd_protocol::serde::Deserialize;
 use agentd_protocol::webhook::Callback;
 use agentd_protocol::{JobId, serde_json};
@@ -26,6 +27,8 @@ pub struct Terms {
     pub(crate) native: Option<String>,
     pub(crate) callback: Option<Callback>,
     pub(crate) parent: Option<JobId>,
+    /// Why it has its agent.
+    pub(crate) routed: Option<Box<Routed>>,
     include: Vec<String>,
     timeout: Option<f64>,
     pub(crate) retry: Retry,
@@ -61,6 +64,7 @@ impl Terms {
             native: send.native.clone(),
             callback: send.callback.clone(),
             parent: send.parent,
+            routed: send.routed.clone(),
             include: send.include.clone(),
             timeout: send.timeout,
             retry: send.retry,
@@ -134,7 +138,9 @@ impl Terms {
             .iter()
             .map(|part| size_of::<String>() + part.len());
         let callback = self.callback.iter().map(|callback| callback.url.len());
-        size_of::<Self>() + texts.chain(include).chain(callback).sum::<usize>()
+        let routed = self.routed.iter().map(|routed| routed.bytes());
+        let all = texts.chain(include).chain(callback).chain(routed);
+        size_of::<Self>() + all.sum::<usize>()
     }
 }
 

@@ -13,10 +13,11 @@ use agentd_base::{settings, trusted};
 use agentd_core::pins;
 use agentd_core::store::Pins;
 use agentd_protocol::nearest::nearest;
+use agentd_protocol::routed::AUTO;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 
 use super::warnings::Warning;
-use super::{Config, ConfigError, HostEnv, agents, discover, kinds};
+use super::{Config, ConfigError, HostEnv, NO_ROUTES, agents, discover, kinds};
 
 /// The key of the default.
 const DEFAULT: &str = "default_agent";
@@ -221,6 +222,12 @@ fn check(change: &Change, before: &Config, file: &Path, look: &HostEnv) -> Resul
                 None => format!("configured: {}", names.join(", ")),
             };
             Err(refused(what, hint))
+        }
+        Change::Default(name) | Change::DefaultAnyway(name) if name == AUTO => {
+            match before.routes.is_empty() {
+                false => Ok(()),
+                true => Err(refused("there is no route".to_owned(), NO_ROUTES)),
+            }
         }
         Change::Default(name) | Change::DefaultAnyway(name) => {
             let known = agents(before, look);

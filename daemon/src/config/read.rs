@@ -10,10 +10,13 @@ use std::time::Duration;
 use agentd_base::duration;
 use agentd_core::agent::Warm;
 use agentd_protocol::nearest::nearest;
+use agentd_protocol::routed::AUTO;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::{AgentConfig, ClientStart, Config, ConfigError, HostEnv, discover, presets, warnings};
+use super::{
+    AgentConfig, ClientStart, Config, ConfigError, HostEnv, discover, presets, routes, warnings,
+};
 use crate::adapter::Kind;
 use crate::adapter::exec::Output;
 
@@ -26,6 +29,7 @@ const TOP: &[&str] = &[
     "pool",
     "providers",
     "retention",
+    "route",
     "timmy",
 ];
 const AGENT: &[&str] = &[
@@ -51,8 +55,8 @@ const LEAST_SIZE: u64 = 16 << 20;
 /// More spares than slots for processes make no sense.
 const MOST_WARM: i64 = 16;
 
-type Key<'i> = Spanned<DeString<'i>>;
-type Value<'i> = Spanned<DeValue<'i>>;
+pub(super) type Key<'i> = Spanned<DeString<'i>>;
+pub(super) type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Reads a configuration.
 pub(super) fn read(text: &str, file: &Path, look: &HostEnv) -> Result<Config, ConfigError> {
@@ -97,6 +101,7 @@ pub(super) fn read(text: &str, file: &Path, look: &HostEnv) -> Result<Config, Co
                     config.spare_memory = Some(reader.bytes("pool.memory", value)?);
                 }
             }
+            "route" => routes::read(&mut reader, value, &mut config)?,
             // What these say is for the built-in agent to judge: it reads them for itself.
             of_timmy => {
                 let table = reader.table(of_timmy, value)?;
@@ -139,15 +144,15 @@ fn key_variable((name, table): (&Key<'_>, &Value<'_>)) -> Option<String> {
     (fits && warnings::names_secret(&variable)).then_some(variable)
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     text: &'a str,
     file: &'a Path,
-    look: &'a HostEnv,
+    pub(super) look: &'a HostEnv,
     given: BTreeMap<String, String>,
 }
 
 impl Reader<'_> {
-    fn wrong(&self, at: usize, what: String, hint: Option<String>) -> ConfigError {
+    pub(super) fn wrong(&self, at: usize, what: String, hint: Option<String>) -> ConfigError {
         let before = self.text.as_bytes().iter().take(at);
         ConfigError::Wrong {
             file: self.file.to_owned(),
@@ -158,7 +163,7 @@ impl Reader<'_> {
     }
 
     /// The known name of a key, which is also noted as given here.
-    fn key<'k>(
+    pub(super) fn key<'k>(
         &mut self,
         key: &Key<'_>,
         known: &[&'k str],
@@ -189,7 +194,7 @@ impl Reader<'_> {
     }
 
     /// A value of which only the text matters here, and a table value by value.
-    fn opaque(
+    pub(super) fn opaque(
         &mut self,
         key: String,
         at: usize,
@@ -208,20 +213,20 @@ impl Reader<'_> {
         }
     }
 
-    fn mistyped(&self, key: &str, value: &Value<'_>, expected: &str) -> ConfigError {
+    pub(super) fn mistyped(&self, key: &str, value: &Value<'_>, expected: &str) -> ConfigError {
         let found = value.get_ref().type_str();
         let what = format!("`{key}` is a value of type {found}, expected {expected}");
         self.wrong(value.span().start, what, None)
     }
 
-    fn string(&self, key: &str, value: &Value<'_>) -> Result<String, ConfigError> {
+    pub(super) fn string(&self, key: &str, value: &Value<'_>) -> Result<String, ConfigError> {
         match value.get_ref().as_str() {
             Some(text) => Ok(text.to_owned()),
             None => Err(self.mistyped(key, value, "a string")),
         }
     }
 
-    fn strings(&self, key: &str, value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
+    pub(super) fn strings(&self, key: &str, value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
         let expected = "an array of strings";
         let Some(items) = value.get_ref().as_array() else {
             return Err(self.mistyped(key, value, expected));
@@ -233,7 +238,7 @@ impl Reader<'_> {
         items.iter().map(text).collect()
     }
 
-    fn table<'v, 'i>(
+    pub(super) fn table<'v, 'i>(
         &self,
         key: &str,
         value: &'v Value<'i>,
@@ -279,12 +284,7 @@ impl Reader<'_> {
 
     fn agent(&mut self, name: &Key<'_>, value: &Value<'_>) -> Result<AgentConfig, ConfigError> {
         let at = name.span().start;
-        let name: &str = name.get_ref();
-        if !can_name(name) {
-            let what =
-                format!("`{name}` can't name an agent, expected up to 64 of A-Z a-z 0-9 . _ -");
-            return Err(self.wrong(at, what, None));
-        }
+        let name = self.agent_name(name)?;
         let prefix = format!("agents.{name}.");
         let mut kind = discover::kind_of_name(name);
         let (mut command, mut bare, mut output) = (None, None, None);
@@ -355,6 +355,16 @@ impl Reader<'_> {
         };
         agent.warnings = warnings::of(name, &agent);
         Ok(agent)
+    }
+
+    fn agent_name<'k>(&self, key: &'k Key<'_>) -> Result<&'k str, ConfigError> {
+        let (at, name): (_, &str) = (key.span().start, key.get_ref());
+        let what = match name {
+            AUTO => "`auto` can't name an agent: it means that the routes choose".to_owned(),
+            name if can_name(name) => return Ok(name),
+            _ => format!("`{name}` can't name an agent, expected up to 64 of A-Z a-z 0-9 . _ -"),
+        };
+        Err(self.wrong(at, what, None))
     }
 
     /// A default command that another value of the agent has changed is given where that is.
@@ -477,7 +487,7 @@ impl Reader<'_> {
             .ok_or_else(|| self.mistyped("retention.size", value, expected))
     }
 
-    fn duration(&self, key: &str, value: &Value<'_>) -> Result<Duration, ConfigError> {
+    pub(super) fn duration(&self, key: &str, value: &Value<'_>) -> Result<Duration, ConfigError> {
         let found = match value.get_ref() {
             DeValue::String(text) => duration::parse(text),
             _ => integer(value)

@@ -108,6 +108,9 @@ impl Config {
         for (key, value) in &self.of_timmy {
             add(key.clone(), value.clone());
         }
+        for (key, value) in &self.of_routes {
+            add(key.clone(), value.clone());
+        }
         let start = self.start.unwrap_or(super::ClientStart::Ask).name();
         add("client.start".to_owned(), quoted(start));
         let memory = self.spare_memory.map(size);

@@ -3,6 +3,7 @@
 mod agents_md;
 mod edits;
 mod finding;
+mod routes;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

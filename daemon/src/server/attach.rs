@@ -108,7 +108,7 @@ pub(super) fn has_any(request: &Request) -> bool {
 /// `invalid-request` for what can't be attached, `queue-full` when too much is held already.
 pub(super) fn read(decoded: &mut Decoded) -> Result<Vec<Vec<Content>>, Rejected> {
     let mut room = MAX_ATTACHED;
-    let is_one = matches!(decoded.request, Request::Send(_));
+    let is_one = !matches!(decoded.request, Request::Dispatch(_));
     let turns = decoded.request.turns_mut().into_iter().enumerate();
     let of_turn = |(item, send)| {
         of_send(send, &mut room).map_err(|rejected| match is_one {

@@ -25,6 +25,7 @@ use crate::server::attach;
 use crate::server::listen::PeerProcess;
 use crate::server::live::LiveConfig;
 use crate::server::peer::{Known, Later, PeerConfig};
+use crate::server::routes::Routes;
 use crate::server::scheduled;
 use crate::store::Store;
 use crate::worker::Versions;
@@ -57,6 +58,8 @@ pub struct PeerContext {
     pub versions: Arc<Versions>,
     /// The configuration, where it may be another one later.
     pub live: Option<Arc<LiveConfig>>,
+    /// Its routes.
+    pub routes: Arc<Routes>,
 }
 
 /// Where the state is.
@@ -149,12 +152,13 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
         store,
         versions,
         live,
+        routes,
     } = context;
     let sender = Sender {
         process: peer,
         descent: Arc::default(),
     };
-    let configured = live.clone();
+    let (configured, scheduled_by) = (live.clone(), Arc::clone(&routes));
     let known = move |request: &Request| match request {
         Request::Status(_) => status(Arc::clone(&sizes), configured.clone()),
         Request::LogLevel(asked) => now(RequestContext {
@@ -164,7 +168,9 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
             }),
             ..RequestContext::default()
         }),
-        Request::Send(_) | Request::Dispatch(_) => of_sends(&endpoints, request.turns()),
+        Request::Send(_) | Request::Dispatch(_) | Request::Route(_) => {
+            of_sends(&endpoints, request.turns())
+        }
         Request::SessionNew(new) => {
             let directories = new.cwd.iter().cloned().collect();
             looked_up(&endpoints, directories, Vec::new())
@@ -187,7 +193,7 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
         Request::CronAdd(_)
         | Request::CronEdit(_)
         | Request::CronResume(_)
-        | Request::CronRun(_) => scheduled::facts(&store, &endpoints, request),
+        | Request::CronRun(_) => scheduled::facts(&store, &endpoints, &scheduled_by, request),
         Request::WebhookTest(callback) => {
             let urls = vec![callback.url.clone()];
             looked_up(&endpoints, BTreeSet::new(), urls)
@@ -215,6 +221,7 @@ pub fn peer_config(context: PeerContext, peer: Option<PeerProcess>) -> PeerConfi
         facts: Arc::new(facts),
         later: later(versions),
         partial,
+        routes,
     }
 }
 
@@ -224,9 +231,11 @@ const fn is_configured(request: &Request) -> bool {
         request,
         Request::Send(_)
             | Request::Dispatch(_)
+            | Request::Route(_)
             | Request::SessionNew(_)
             | Request::CronAdd(_)
             | Request::CronEdit(_)
+            | Request::CronRun(_)
             | Request::RestartWorker(_)
             | Request::Agents
             | Request::Models(_)

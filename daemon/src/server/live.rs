@@ -22,6 +22,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{Config, TIMMY};
+use crate::server::routes::Routes;
 use crate::server::runtime::{self, StartOptions};
 use crate::store::Store;
 use crate::worker::Versions;
@@ -70,6 +71,7 @@ pub struct LiveConfig {
     /// One at a time reads them, and none while one hangs.
     reading: tokio::sync::Mutex<Hanging>,
     versions: Arc<Versions>,
+    routes: Arc<Routes>,
     store: Store,
     inbox: mpsc::Sender<Event>,
 }
@@ -79,7 +81,7 @@ impl LiveConfig {
     #[must_use]
     pub fn of(
         options: &StartOptions,
-        versions: &Arc<Versions>,
+        (versions, routes): (&Arc<Versions>, &Arc<Routes>),
         store: &Store,
         inbox: &mpsc::Sender<Event>,
     ) -> Option<Arc<Self>> {
@@ -111,6 +113,7 @@ impl LiveConfig {
             state_dir: options.state_dir.clone(),
             reading: tokio::sync::Mutex::default(),
             versions: Arc::clone(versions),
+            routes: Arc::clone(routes),
             store: store.clone(),
             inbox: inbox.clone(),
         }))
@@ -240,6 +243,7 @@ impl LiveConfig {
             taken.default_agent.clone_from(&new.default_agent);
             taken.spare_memory = new.spare_memory;
             self.log(&taken, &new);
+            self.routes.take(&new);
             // An owner that is gone runs nobody.
             let _gone = self.inbox.send(Event::ConfigTaken(Box::new(taken))).await;
             if old.retention != new.retention {

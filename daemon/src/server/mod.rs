@@ -20,6 +20,7 @@ pub mod peer;
 pub mod plain_send;
 pub mod predecessors;
 pub mod restore;
+pub mod routes;
 pub mod runtime;
 mod scheduled;
 mod slow_start;

@@ -35,8 +35,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::platform::gap;
-use crate::platform::memory;
+use crate::platform::{gap, memory};
+use crate::server::routes::Routes;
 use input::{Input, Item};
 use ledger::Ledger;
 use output::Output;
@@ -101,6 +101,8 @@ pub struct PeerConfig {
     pub later: Later,
     /// Bytes of unfinished lines of all connections together.
     pub partial: Arc<AtomicUsize>,
+    /// The rules for turns that name no agent.
+    pub routes: Arc<Routes>,
 }
 
 /// What was looked up for a request.
@@ -161,8 +163,7 @@ struct Peer {
     conn: ConnId,
     origin: Origin,
     commands: mpsc::Receiver<ConnCommand>,
-    facts: Arc<dyn Fn(&Request) -> Known + Send + Sync>,
-    later: Later,
+    cfg: PeerConfig,
     input: Input,
     output: Output,
     ledger: Ledger,
@@ -201,9 +202,8 @@ impl Peer {
             conn,
             origin,
             commands,
-            facts: cfg.facts,
-            later: cfg.later,
-            input: Input::new(cfg.partial),
+            input: Input::new(Arc::clone(&cfg.partial)),
+            cfg,
             output: Output::default(),
             ledger: Ledger::default(),
             stage: Stage::Bare,
@@ -320,7 +320,7 @@ impl Peer {
             {
                 posted += asked.request.turns().len();
             }
-            if let Some(event) = event.and_then(|event| (self.later)(event)) {
+            if let Some(event) = event.and_then(|event| (self.cfg.later)(event)) {
                 permit.send(event);
             }
         }
@@ -336,16 +336,18 @@ impl Peer {
                 return None;
             }
         }
-        let asked = self.input.next().and_then(|item| self.serve(item))?;
-        match asked.known {
-            Known::Now(facts) if !Reading::is_needed(&asked.decoded) => Some(Event::Requested {
-                conn: self.conn,
-                id: asked.id,
-                request: Ok(asked.decoded),
+        let ReadRequest { id, decoded, known } =
+            self.input.next().and_then(|item| self.serve(item))?;
+        let (conn, rules) = (self.conn, &self.cfg.routes);
+        match known {
+            Known::Now(facts) if !Reading::is_needed(&decoded, rules) => Some(Event::Requested {
+                conn,
+                id,
+                request: Ok(decoded),
                 facts,
             }),
             known => {
-                self.reading = Reading::begin(self.conn, asked.id, asked.decoded, known);
+                self.reading = Reading::begin((conn, id), decoded, known, rules);
                 None
             }
         }
@@ -387,7 +389,7 @@ impl Peer {
         let decoded = Request::decode(&envelope).map_err(|rejected| (id.clone(), rejected))?;
         // It is let go when its prompt is in the store, which is soon.
         memory::let_go(line.len());
-        let known = (self.facts)(&decoded.request);
+        let known = (self.cfg.facts)(&decoded.request);
         self.ledger.asked(id.clone());
         Ok(ReadRequest { id, decoded, known })
     }

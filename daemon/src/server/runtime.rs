@@ -25,11 +25,7 @@ use crate::platform::directories;
 use crate::platform::files::Files;
 use crate::platform::instance::{self, Instance};
 use crate::platform::lock::{Doing, Lock};
-use crate::platform::log;
-use crate::platform::manager;
-use crate::platform::memory;
-use crate::platform::process;
-use crate::platform::scheduling;
+use crate::platform::{log, manager, memory, process, scheduling};
 use crate::server::dead_instances::{Behind, Others};
 use crate::server::facts::{PeerContext, Sizes, peer_config};
 use crate::server::listen::PeerProcess;
@@ -38,6 +34,7 @@ use crate::server::lock_words::Says;
 use crate::server::owner::{ANSWERS, Arrival, Beat, Host, INBOX, Owner, OwnerChannels};
 use crate::server::peer::PeerConfig;
 use crate::server::predecessors::Predecessors;
+use crate::server::routes::Routes;
 use crate::server::scheduled::{self, Door};
 use crate::store::{self, Answers, Liveness, Opened, Role, Store};
 use crate::webhook;
@@ -168,12 +165,13 @@ impl Runtime {
             spawner(&options, roster, &instance, inbox.clone(), tracker.clone());
         let settings = settings(&options, &opened, seen);
         let endpoints = config::Endpoints::file(&options.config.file);
+        let routes = Arc::new(Routes::of(&options.config));
         let delivering = CancellationToken::new();
         if options.served == Served::Daemon {
-            let door = Door::of(&inbox, &arrivals, &endpoints);
+            let door = Door::of(&inbox, &arrivals, &endpoints, &routes);
             serve_beside(&tracker, &opened, door, &dir, (&delivering, &stopping));
         }
-        let live = LiveConfig::of(&options, &versions, &opened.store, &inbox);
+        let live = LiveConfig::of(&options, (&versions, &routes), &opened.store, &inbox);
         let host = OsHost {
             state_dir: dir.clone(),
             behind,
@@ -201,6 +199,7 @@ impl Runtime {
             store: opened.store,
             versions,
             live,
+            routes,
         };
         Ok(Self {
             owner,

@@ -24,6 +24,7 @@ use crate::cron::{self, CronConfig, Firing, Sender, prepare};
 use crate::server::facts::{beside, looks_of_sends, silent_within};
 use crate::server::owner::Arrival;
 use crate::server::peer::{ConnCommand, Known};
+use crate::server::routes::Routes;
 use crate::store::{Opened, Store};
 
 /// Names of connections from within: no socket has had so many.
@@ -37,6 +38,8 @@ pub(super) struct Door {
     pub(super) inbox: mpsc::Sender<Event>,
     pub(super) arrivals: mpsc::Sender<Arrival>,
     pub(super) endpoints: PathBuf,
+    /// For what is sent to `auto`.
+    pub(super) routes: Arc<Routes>,
 }
 
 impl Door {
@@ -44,11 +47,13 @@ impl Door {
         inbox: &mpsc::Sender<Event>,
         arrivals: &mpsc::Sender<Arrival>,
         endpoints: &Path,
+        routes: &Arc<Routes>,
     ) -> Self {
         Self {
             inbox: inbox.clone(),
             arrivals: arrivals.clone(),
             endpoints: endpoints.to_owned(),
+            routes: Arc::clone(routes),
         }
     }
 }
@@ -107,12 +112,12 @@ async fn send(
             let id = Id::text(&format!("abort-{item}"));
             post(door, conn, id, abort, Box::default()).await?;
         }
-        let facts = with_facts(&door.endpoints, Ok(firing.scheduling)).await;
+        let facts = with_facts(&door.endpoints, &door.routes, Ok(firing.scheduling)).await;
         // Which one it is, the facts say.
         let schedule = String::new();
         let run = Request::CronRun(CronNamed { schedule });
         let id = Id::number(u64::try_from(item).unwrap_or(u64::MAX));
-        post(door, conn, id, run, Box::new(facts)).await?;
+        post(door, conn, id, run, facts).await?;
         asked += 1;
     }
     let mut answers = BTreeMap::new();
@@ -164,24 +169,38 @@ fn answer(line: Line) -> Option<Result<JobId, Rejected>> {
 }
 
 /// What a request about a schedule comes to, with what has to be known of what it sends.
-pub(super) fn facts(store: &Store, endpoints: &Path, request: &Request) -> Known {
+pub(super) fn facts(
+    store: &Store,
+    endpoints: &Path,
+    routes: &Arc<Routes>,
+    request: &Request,
+) -> Known {
+    let routes = Arc::clone(routes);
     let (store, endpoints, request) = (store.clone(), endpoints.to_owned(), request.clone());
     Known::Soon(Box::pin(async move {
         let worked_out = work_out(&store, request).await;
-        Ok(Box::new(with_facts(&endpoints, worked_out).await))
+        Ok(with_facts(&endpoints, &routes, worked_out).await)
     }))
 }
 
-async fn with_facts(endpoints: &Path, worked_out: Result<Scheduling, Rejected>) -> RequestContext {
+async fn with_facts(
+    endpoints: &Path,
+    routes: &Arc<Routes>,
+    worked_out: Result<Scheduling, Rejected>,
+) -> Box<RequestContext> {
     let send = match &worked_out {
         Ok(Scheduling::Run { send, .. }) => Some(send),
         Ok(Scheduling::Write { send, .. }) => send.as_ref(),
         Err(_) => None,
     };
     let send: Option<Send> = send.and_then(|send| serde_json::from_str(send).ok());
-    RequestContext {
+    let facts = Box::new(RequestContext {
         schedule: Some(worked_out),
         ..looks_of_sends(endpoints, send.iter()).await
+    });
+    match send {
+        Some(send) => routes.weigh(Request::Send(Box::new(send)), facts).await.1,
+        None => facts,
     }
 }
 

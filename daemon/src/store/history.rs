@@ -147,7 +147,11 @@ fn turn(conn: &Connection, job: i64, wanted: Request) -> rusqlite::Result<rows::
         turn.request = serde_json::from_str(&request).ok();
         // The URLs of callbacks may hold secrets, and agents read histories, too.
         let members = turn.request.as_mut().and_then(Value::as_object_mut);
-        members.and_then(|members| members.remove("callback"));
+        if let Some(members) = members {
+            members.remove("callback");
+            // Said by the daemon, and not by whoever sent it.
+            members.remove("routed");
+        }
     }
     turn.messages = messages(texts(conn, JobId(nat(job)))?);
     turn.last = last.map(|(line, seq)| final_line(&line, nat(seq)));

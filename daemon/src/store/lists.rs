@@ -8,6 +8,7 @@ use std::io::{Read as _, Seek as _};
 
 use agentd_core::rfc3339;
 use agentd_core::store::{JobFilter, Loaded};
+use agentd_protocol::routed::Routed;
 use agentd_protocol::work::JobPhase;
 use agentd_protocol::{JobId, rows};
 use rusqlite::blob::Blob;
@@ -54,6 +55,7 @@ pub(super) fn jobs(
         }
         let request = requests.prefix(job)?;
         row.preview = preview(&member(&request, "text").unwrap_or_default());
+        row.routed = routed(&request);
         if row.finished_at.is_some() {
             let last = finals.prefix(job)?;
             // Stored lines are written here, with `type` first.
@@ -235,6 +237,7 @@ fn job_row(row: &Row<'_>) -> rusqlite::Result<rows::JobRow> {
         finished_at: time(10)?,
         stop: None,
         code: None,
+        routed: None,
     })
 }
 
@@ -380,6 +383,13 @@ pub(super) fn member(object: &str, name: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// Why a job has its agent: in front of a request, where the routes were asked.
+pub(super) fn routed(request: &str) -> Option<Box<Routed>> {
+    let value = request.strip_prefix(r#"{"routed":"#)?;
+    let mut read = serde_json::Deserializer::from_str(value).into_iter();
+    read.next()?.ok()
 }
 
 /// The beginning of a text, on one line.

@@ -8,7 +8,7 @@ use agentd_protocol::{Body, JobId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::columns::{int, nat, shown};
-use super::lists::session_id;
+use super::lists::{Long, routed, session_id};
 use super::read::PAGE_BYTES;
 use super::texts::portion;
 use super::write::Numbers;
@@ -274,6 +274,7 @@ fn line(conn: &Connection, place: &LinePosition) -> rusqlite::Result<Body> {
 
 /// As it was told to whoever was there. What was ignored in it only its sender was told.
 fn accepted(conn: &Connection, job: i64) -> rusqlite::Result<Body> {
+    let routed = routed(&Long::new(conn, "request").prefix(job)?);
     let accepted = conn
         .prepare_cached(
             "SELECT sessions.name, sessions.agent, jobs.at_once FROM jobs
@@ -290,6 +291,7 @@ fn accepted(conn: &Connection, job: i64) -> rusqlite::Result<Body> {
                 running: row.get(2)?,
                 drained: false,
                 made: false,
+                routed,
             })
         })?;
     Ok(Line::Accepted(accepted).body())

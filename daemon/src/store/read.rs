@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use sha2::{Digest as _, Sha256};
 
 use super::columns::{int, nat, shown};
+use super::lists::{Long, routed};
 use super::{
     Liveness, damage, export, history, listed, lists, log, schedules, search, texts, usage,
     webhooks,
@@ -163,12 +164,14 @@ fn some_jobs(conn: &Connection, jobs: &[JobId]) -> rusqlite::Result<Vec<JobRow>>
     ))?;
     let mut rows = Vec::new();
     let mut bytes = 0;
+    let mut requests = Long::new(conn, "request");
     for job in jobs {
         let found = statement.query_row([int(job.0)], |row| job_row(row, None));
-        let Some(row) = found.optional()? else {
+        let Some(mut row) = found.optional()? else {
             damage::if_gone(conn, int(job.0))?;
             continue;
         };
+        row.routed = routed(&requests.prefix(int(job.0))?);
         if let JobState::Finished { line, .. } = &row.state {
             bytes += line.as_json().len();
         }
@@ -282,5 +285,6 @@ pub(super) fn job_row(row: &Row<'_>, boot: Option<&str>) -> rusqlite::Result<Job
         agent: row.get(3)?,
         cancelled: row.get(10)?,
         state,
+        routed: None,
     })
 }

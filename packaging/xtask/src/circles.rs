@@ -23,6 +23,7 @@ pub(crate) const CRATES: &[&str] = &[
     "client/serve",
     "client/cli",
     "daemon/core",
+    "daemon/route",
     "daemon",
     "daemon/timmy",
     "packaging/xtask",

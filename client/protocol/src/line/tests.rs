@@ -22,6 +22,7 @@ fn line_has_its_id_and_seq_behind_type() {
         running: true,
         drained: false,
         made: false,
+        routed: None,
     });
     assert_eq!(
         accepted.body().render(None, Some(9), Telling::Replay),

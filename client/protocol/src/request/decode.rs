@@ -245,6 +245,8 @@ fn decode_send(body: &str, typed: bool) -> Result<(Send, Vec<Ignored>), Rejected
         return Err(Rejected::new(Code::Unsupported, error));
     }
     check_send(&send)?;
+    // Nobody else's to say; noted as ignored above.
+    send.routed = None;
     // A bare prompt without a `type` is from `nc` or a script, which wants the ends only.
     send.stream.get_or_insert(typed);
     Ok((send, ignored))

@@ -82,6 +82,8 @@ class Job(Row):
     """Why it ended, as in ``Result``."""
     code: str | None = None
     """Of a failure: that of a class of ``errors``."""
+    routed: dict[str, Any] | None = None
+    """Where the routes chose its agent: ``rule``, ``because``, ``considered``."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -23,6 +23,7 @@ use crate::peers::conn::{Follow, FollowState};
 use crate::rules::budget;
 use crate::rules::fanout::Happened;
 use crate::rules::pins::{from_now_on, in_force};
+use crate::rules::routes::Route;
 use crate::rules::servers::brought;
 use crate::rules::session_news::{changed, of_model};
 use crate::sessions::session::Repinning;
@@ -40,6 +41,8 @@ pub(crate) struct Placing {
     pub(crate) expires: Duration,
     /// The due time of a schedule that it is for.
     pub(crate) fired: Option<Arc<Fired>>,
+    /// By which route, where it was left to them.
+    pub(crate) route: Option<Box<Route>>,
 }
 
 impl Placing {
@@ -55,7 +58,18 @@ impl Placing {
             contents,
             expires: DEFAULT_EXPIRES,
             fired: None,
+            route: None,
         }
+    }
+
+    /// The send with what its route says.
+    fn by_route(&self, given: Send) -> Box<Send> {
+        let mut send = Box::new(given);
+        if let Some(route) = &self.route {
+            route.complete(&mut send);
+            send.routed = Some(route.kept());
+        }
+        send
     }
 }
 
@@ -92,7 +106,7 @@ impl State {
         let depth = placing.parent.map_or(0, |parent| self.depth(parent)) + 1;
         let session = found!(self.sessions.get_mut(placing.session))?;
         let agent = self.settings.agents.get(&session.agent)?;
-        let mut send = Box::new(given);
+        let mut send = placing.by_route(given);
         // What is on its way is of the same dispatch: others wait for it. There a job has the pins of
         // the one before it, as if it said them itself.
         let before = session.repinning.and_then(|before| match before {
@@ -319,6 +333,7 @@ impl State {
         let (session, sender) = (job.session, job.sender.take());
         let repins = new.as_ref().and_then(|new| new.repins.as_deref().cloned());
         let named = self.settings.nested && job.terms.native.is_none();
+        let routed = job.terms.routed.clone();
         // Under its number from here on, before anybody is told of it: an `abort` may name it at
         // once.
         self.jobs.accepted(turn, number);
@@ -351,6 +366,7 @@ impl State {
             running: placed.is_some(),
             drained: false,
             made: made && is_named,
+            routed,
         };
         if let Some(waiter) = sender {
             if let Some(known) = self.peers.connected_mut(&waiter.conn) {

@@ -5,6 +5,7 @@
 use agentd_protocol::Code;
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Send;
+use agentd_protocol::routed::AUTO;
 
 use crate::agent::{Agent, Providers, Sessions};
 use crate::answerers::{choices, ready, waiting};
@@ -24,7 +25,8 @@ impl State {
         provider: Option<&String>,
         model: Option<&String>,
     ) -> Result<String, Rejected> {
-        if let Some(default) = &self.settings.default_agent {
+        let default = self.settings.default_agent.as_ref();
+        if let Some(default) = default.filter(|default| *default != AUTO) {
             return Ok(default.clone());
         }
         let agents = self.settings.agents.values();
@@ -110,6 +112,9 @@ impl State {
     pub(crate) fn unknown_agent(&self, name: &str) -> Rejected {
         let known: Vec<&str> = self.settings.agents.keys().map(String::as_str).collect();
         let rejected = Rejected::new(Code::UnknownAgent, format!("there is no agent `{name}`"));
+        if name == AUTO {
+            return rejected.hint("`auto` is for turns: the routes choose by what is asked");
+        }
         if name.contains(',') {
             return rejected.hint("one agent answers a turn: name each in a turn of its own");
         }

@@ -133,6 +133,10 @@ impl State {
         directory::is_there("cwd", send.cwd.as_ref(), facts)?;
         self.may_call_back(send.callback.as_ref(), facts)?;
         self.may_bring_servers(&send, facts)?;
+        if self.is_routed(&send) {
+            // The routes are asked when it is due.
+            return Ok(());
+        }
         let agent = match (&send.agent, &send.session) {
             (Some(agent), _) => agent.clone(),
             // It is the session's, if there is one by then.

@@ -4,6 +4,7 @@
 
 use agentd_protocol::line::Level;
 use agentd_protocol::request::{Decoded, Send};
+use agentd_protocol::routed::AUTO;
 use agentd_protocol::{Id, Request};
 
 use crate::agent::{Agent, Found};
@@ -45,6 +46,7 @@ impl State {
         };
         let nobody = || {
             let chosen = self.settings.default_agent.as_deref();
+            let chosen = chosen.filter(|chosen| *chosen != AUTO);
             chosen.map_or_else(|| self.nobody_answers() || self.is_out_of_login(), unknown)
         };
         let of_send = |send: &Send| {
@@ -57,8 +59,9 @@ impl State {
                 .map(|session| &session.agent)
                 .or(send.agent.as_ref())
             {
-                Some(agent) => unknown(agent),
-                None => nobody(),
+                Some(agent) if agent != AUTO => unknown(agent),
+                // A rule whose agent can't be used is passed over.
+                Some(_) | None => nobody(),
             }
         };
         match request {

@@ -13,7 +13,7 @@ use agentd_protocol::work::Dispatch;
 use agentd_protocol::{Code, Id, JobId, Request, request};
 
 use crate::attached::Content;
-use crate::event::RequestContext;
+use crate::event::{RequestContext, Routing};
 use crate::ids::{ConnId, TurnId};
 use crate::jobs::job::Batch;
 use crate::log::Dangling;
@@ -85,7 +85,8 @@ impl State {
                 continue;
             }
             let contents = facts.contents.get(item).cloned().unwrap_or_default();
-            match self.make_dispatched(conn, job.send, contents, facts) {
+            let routing = facts.routing.get(item);
+            match self.make_dispatched(conn, job.send, (contents, routing), facts) {
                 Ok(turn) => turns.push(turn),
                 Err((send, rejected)) => {
                     others.extend(key_of(&send));
@@ -121,7 +122,7 @@ impl State {
         &mut self,
         conn: ConnId,
         send: Send,
-        contents: Vec<Content>,
+        (contents, routing): (Vec<Content>, Option<&Routing>),
         facts: &RequestContext,
     ) -> Result<TurnId, (Box<Send>, Rejected)> {
         let known = send
@@ -131,14 +132,15 @@ impl State {
         let placed = self
             .room_for(&send, facts)
             .and_then(|()| self.parent_of(send.parent, &facts.descent))
-            .and_then(|parent| Ok((parent, self.session_for(&send, known, facts)?)));
-        let (parent, session) = match placed {
+            .and_then(|parent| Ok((parent, self.session_for(&send, known, routing, facts)?)));
+        let (parent, (session, route)) = match placed {
             Ok(placed) => placed,
             Err(rejected) => return Err((Box::new(send), rejected)),
         };
         let placing = Placing {
             expires: EXPIRES,
             fired: facts.fired.clone(),
+            route,
             ..Placing::of_send(session, parent, contents)
         };
         // Without a sender: the numbers are the answer, and who wants the ends collects or

@@ -42,6 +42,7 @@ mod request;
 mod resident_jobs;
 mod restart;
 mod room;
+mod routes;
 mod schedule;
 mod send;
 mod servers;

@@ -71,6 +71,7 @@ impl State {
             running: job.began(),
             drained: false,
             made: false,
+            routed: job.terms.routed.clone(),
         };
         let seq = job.accepted_seq;
         self.sender_follows(&waiter, accepted, seq, Telling::Replay);
@@ -103,6 +104,7 @@ impl State {
             running: false,
             drained: false,
             made: false,
+            routed: row.routed,
         };
         self.sender_follows(waiter, accepted, row.seq, Telling::Replay);
     }

@@ -119,6 +119,7 @@ impl State {
                 };
                 self.send_requested(conn, id, decoded, facts);
             }
+            Request::Route(send) => self.route_requested(conn, id, send, decoded.ignored, facts),
             Request::Abort(abort) => self.abort(conn, id, abort, facts),
             Request::Dispatch(dispatch) => self.dispatch(conn, id, dispatch, facts),
             Request::Jobs(jobs) => self.jobs(conn, id, jobs),

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 
 use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::{Decoded, Ignored, Mode, Send};
+use agentd_protocol::routed::AUTO;
 use agentd_protocol::{Code, Id, Request, request};
 
-use crate::event::RequestContext;
+use crate::event::{RequestContext, Routing};
 use crate::ids::{ConnId, SessionId};
 use crate::jobs::job::Waiter;
 use crate::json;
@@ -22,6 +23,7 @@ use crate::rules::accept::Placing;
 use crate::rules::beginning::may_begin;
 use crate::rules::budget::full;
 use crate::rules::queries::unknown_session;
+use crate::rules::routes::Route;
 use crate::rules::sessions::is_leaving;
 use crate::sessions::directory;
 use crate::sessions::loading::Parked;
@@ -265,6 +267,8 @@ impl State {
             }
         } else if let Request::Dispatch(_) = &decoded.request {
             self.dispatch_in(conn, id, decoded, &facts);
+        } else if let Request::Route(send) = &decoded.request {
+            self.explain_route(conn, id, send, &facts);
         } else if let Some(session) = decoded.request.session().filter(unknown) {
             let rejected = unknown_session(session);
             self.refuse(conn, id, rejected);
@@ -298,12 +302,16 @@ impl State {
             .parent_of(send.parent, &facts.descent)
             .and_then(|parent| {
                 self.refuse_waiting_for_itself(parent, known)?;
-                Ok((self.session_for(&send, known, facts)?, parent))
+                let routing = facts.routing.first();
+                Ok((self.session_for(&send, known, routing, facts)?, parent))
             });
         match placed {
-            Ok((session, parent)) => {
+            Ok(((session, route), parent)) => {
                 let contents = facts.contents.first().cloned().unwrap_or_default();
-                let placing = Placing::of_send(session, parent, contents);
+                let placing = Placing {
+                    route,
+                    ..Placing::of_send(session, parent, contents)
+                };
                 self.accept(waiter, *send, &placing);
             }
             Err(rejected) => self.refuse_or_replay(waiter, &send, rejected),
@@ -315,8 +323,9 @@ impl State {
         &mut self,
         send: &Send,
         known: Option<SessionId>,
+        routing: Option<&Routing>,
         facts: &RequestContext,
-    ) -> Result<SessionId, Rejected> {
+    ) -> Result<(SessionId, Option<Box<Route>>), Rejected> {
         let there = known.map(|known| (known, self.sessions.get_mut(&known)));
         if let Some(session) = there.and_then(|(known, there)| self.outbox.expected(known, there)) {
             directory::learn(session, send.cwd.as_ref(), facts);
@@ -328,7 +337,9 @@ impl State {
             self.may_change_servers(session, send)?;
             self.usable(&session.agent.clone(), known, send)?;
             self.session_takes(known, send)?;
-            return known.ok_or_else(|| Rejected::new(Code::Internal, "the session is gone"));
+            let gone = || Rejected::new(Code::Internal, "the session is gone");
+            let route = self.routed(send, known, routing)?;
+            return Ok((known.ok_or_else(gone)?, route));
         }
         if self.settings.nested
             && let Some(native) = &send.native
@@ -337,21 +348,31 @@ impl State {
             let error = format!("there is no session `{native}` any more");
             return Err(Rejected::new(Code::ContextLost, error));
         }
-        let agent = match &send.agent {
-            Some(agent) => agent.clone(),
-            None => self.default_agent(send.provider.as_ref(), send.model.as_ref())?,
+        let route = self.routed(send, None, routing)?;
+        let agent = match (&route, &send.agent) {
+            (Some(route), _) => route.agent.clone(),
+            (None, Some(agent)) => agent.clone(),
+            (None, None) => self.default_agent(send.provider.as_ref(), send.model.as_ref())?,
         };
-        self.usable(&agent, None, send)?;
+        let by_rule = route.as_ref().filter(|route| route.routed.rule.is_some());
+        // What a rule says was tried with it.
+        if by_rule.is_none() {
+            self.usable(&agent, None, send)?;
+        }
+        let toolsets = send.toolsets.as_ref();
+        let toolsets = toolsets
+            .or_else(|| by_rule?.uses.toolsets.as_ref())
+            .cloned();
         let if_new = send.cwd_if_new.as_ref().filter(|_| send.cwd.is_none());
         directory::is_there("cwd_if_new", if_new, facts)?;
         let given = send.cwd.as_ref().or(if_new);
         let cwd = given.unwrap_or(&self.settings.home).clone();
-        let mut session = Session::new(send.session.clone(), agent, cwd, send.toolsets.clone());
+        let mut session = Session::new(send.session.clone(), agent, cwd, toolsets);
         directory::learn(&mut session, given, facts);
         session.named = send.session.is_some();
         let session_id = SessionId(self.outbox.number());
         self.sessions.insert(session_id, session);
-        Ok(session_id)
+        Ok((session_id, route))
     }
 
     fn session_takes(&mut self, session: Option<SessionId>, send: &Send) -> Result<(), Rejected> {
@@ -410,7 +431,8 @@ fn fits(session: &Session, send: &Send, facts: &RequestContext) -> Result<(), Re
         Err(Rejected::new(Code::SessionConflict, error)
             .hint("leave it out, or use another session"))
     };
-    if let Some(agent) = send.agent.as_ref().filter(|agent| **agent != session.agent) {
+    let other = |agent: &&String| **agent != session.agent && *agent != AUTO;
+    if let Some(agent) = send.agent.as_ref().filter(other) {
         return conflict("agent", agent, &session.agent);
     }
     let elsewhere = |cwd: &&String| !directory::is_of(session, cwd, facts);

@@ -50,7 +50,7 @@ pub(crate) fn of_parked(request: &Request) -> usize {
     };
     size_of::<Parked>()
         + match request {
-            Request::Send(send) => of_send(send),
+            Request::Send(send) | Request::Route(send) => of_send(send),
             Request::Dispatch(dispatch) => dispatch.jobs.iter().map(|job| of_send(&job.send)).sum(),
             Request::Steer(steer) => steer.text.len(),
             _ => 0,

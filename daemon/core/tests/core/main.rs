@@ -42,6 +42,7 @@ mod races;
 mod recovery;
 mod rename;
 mod replay;
+mod routes;
 mod scenarios;
 mod scopes;
 mod servers;

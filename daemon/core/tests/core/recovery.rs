@@ -48,6 +48,7 @@ fn job(number: u64, session: &str, request: &str, state: JobState) -> LeftJob {
         agent: "many".to_owned(),
         cancelled: false,
         state,
+        routed: None,
     };
     LeftJob {
         row,

@@ -322,6 +322,7 @@ impl World {
             agent: stored.agent.clone(),
             cancelled: stored.cancelled,
             state,
+            routed: stored.routed(),
         })
     }
 
@@ -505,6 +506,7 @@ impl World {
                     running: false,
                     drained: false,
                     made: false,
+                    routed: stored.routed(),
                 };
                 Line::Accepted(accepted).body()
             }

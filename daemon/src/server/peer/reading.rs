@@ -4,14 +4,17 @@
 //! sent. Must not know what is read.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
-use agentd_core::event::Event;
+use agentd_core::event::{Event, RequestContext};
 use agentd_core::ids::ConnId;
 use agentd_protocol::Id;
+use agentd_protocol::envelope::Rejected;
 use agentd_protocol::request::Decoded;
 
 use super::Known;
 use crate::server::attach;
+use crate::server::routes::Routes;
 
 /// How far it is.
 pub(super) enum Reading {
@@ -21,13 +24,19 @@ pub(super) enum Reading {
 }
 
 impl Reading {
-    /// Has a request attachments?
-    pub(super) fn is_needed(decoded: &Decoded) -> bool {
-        attach::has_any(&decoded.request)
+    /// Has a request attachments, or turns that are left to the routes?
+    pub(super) fn is_needed(decoded: &Decoded, routes: &Routes) -> bool {
+        attach::has_any(&decoded.request) || routes.are_asked(&decoded.request)
     }
 
     /// Reads beside the connection and the owner: a file may be slow.
-    pub(super) fn begin(conn: ConnId, id: Option<Id>, mut decoded: Decoded, known: Known) -> Self {
+    pub(super) fn begin(
+        (conn, id): (ConnId, Option<Id>),
+        decoded: Decoded,
+        known: Known,
+        routes: &Arc<Routes>,
+    ) -> Self {
+        let routes = Arc::clone(routes);
         Self::Begun(Box::pin(async move {
             let refused = |rejected| {
                 Some(Event::Requested {
@@ -41,37 +50,26 @@ impl Reading {
                 Known::Now(facts) => Ok(facts),
                 Known::Soon(facts) => facts.await,
             };
-            let mut facts = match known {
+            let facts = match known {
                 Ok(facts) => facts,
                 Err(rejected) => return refused(rejected),
             };
-            if !Self::is_needed(&decoded) {
-                return Some(Event::Requested {
-                    conn,
-                    id,
-                    request: Ok(decoded),
-                    facts,
-                });
-            }
-            let place = match attach::place().await {
-                Ok(place) => place,
-                Err(rejected) => return refused(rejected),
+            let (decoded, facts) = match attach::has_any(&decoded.request) {
+                false => (decoded, facts),
+                true => match attached(decoded, facts).await? {
+                    Ok(read) => read,
+                    Err(rejected) => return refused(rejected),
+                },
             };
-            let reading = tokio::task::spawn_blocking(move || {
-                // The thread's, as long as it takes: whoever waits may have left.
-                let _place = place;
-                let request = attach::read(&mut decoded).map(|contents| {
-                    facts.contents = contents;
-                    decoded
-                });
-                Event::Requested {
-                    conn,
-                    id,
-                    request,
-                    facts,
-                }
-            });
-            reading.await.ok()
+            // By now the types of what is attached are known, and the newest rules.
+            let Decoded { request, ignored } = decoded;
+            let (request, facts) = routes.weigh(request, facts).await;
+            Some(Event::Requested {
+                conn,
+                id,
+                request: Ok(Decoded { request, ignored }),
+                facts,
+            })
         }))
     }
 
@@ -82,4 +80,21 @@ impl Reading {
             Self::Nothing | Self::Done(_) => std::future::pending().await,
         }
     }
+}
+
+/// A request with what it attaches; `None` when the thread that read it is gone.
+type Attached = Option<Result<(Decoded, Box<RequestContext>), Rejected>>;
+
+async fn attached(mut decoded: Decoded, mut facts: Box<RequestContext>) -> Attached {
+    let place = match attach::place().await {
+        Ok(place) => place,
+        Err(rejected) => return Some(Err(rejected)),
+    };
+    let reading = tokio::task::spawn_blocking(move || {
+        // The thread's, as long as it takes: whoever waits may have left.
+        let _place = place;
+        facts.contents = attach::read(&mut decoded)?;
+        Ok((decoded, facts))
+    });
+    reading.await.ok()
 }

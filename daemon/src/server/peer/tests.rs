@@ -45,6 +45,7 @@ fn open_sharing(origin: Origin, partial: Arc<AtomicUsize>) -> Both {
         facts: Arc::new(|_: &Request| Known::Now(Box::default())),
         later: Arc::new(Some),
         partial: Arc::clone(&partial),
+        routes: Arc::default(),
     };
     tracker.spawn(serve(
         CONN,
@@ -587,6 +588,7 @@ async fn an_idle_connection_is_small() {
         facts: Arc::new(|_: &Request| Known::Now(Box::default())),
         later: Arc::new(Some),
         partial: Arc::default(),
+        routes: Arc::default(),
     };
     let future = serve(CONN, Origin::Socket, reader, writer, events, commands, cfg);
     let size = size_of_val(&future);

@@ -67,6 +67,7 @@ fn log_holds_every_numbered_line_in_order() {
             running,
             drained: false,
             made: false,
+            routed: None,
         };
         Line::Accepted(accepted).body()
     };

@@ -21,6 +21,7 @@ async fn connection_waits_for_one_dispatch_of_another() {
             facts: Arc::new(|_: &Request| Known::Now(Box::default())),
             later: Arc::new(Some),
             partial: Arc::default(),
+            routes: Arc::default(),
         };
         let (conn, events) = (ConnId(conn), events.clone());
         tracker.spawn(async move {
