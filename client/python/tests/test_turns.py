@@ -65,7 +65,9 @@ class Turns(WithDaemon):
         self.assertEqual(self.harness.collect([job])[0].final_response, "tick")
         [run] = self.harness.cron_runs("c1")
         self.assertEqual((run.job, run.state, run.by_hand), (job, "completed", True))
-        edited = self.harness.cron_edit("c1", every="1h", name=None, send={"text": "tock"})
+        edited = self.harness.cron_edit(
+            "c1", {"every": "1h", "name": None, "send": {"text": "tock"}}
+        )
         self.assertEqual((edited.cron, edited.every, edited.name), (None, "1h", None))
         self.assertEqual(self.harness.cron_pause("c1").state, "paused")
         self.assertEqual(self.harness.cron_resume("c1").send["text"], "tock")

@@ -500,10 +500,10 @@ class Harness:
         return await self._schedule("cron.add", named)
 
     @checked
-    async def cron_edit(self, schedule: str, /, **fields: Any) -> Schedule:
+    async def cron_edit(self, schedule: str, fields: Mapping[str, Any]) -> Schedule:
         """Has a schedule, by id or name, say something else: these fields take the place of those
         that it has, those of ``send`` likewise, and ``None`` takes one away."""
-        return await self._schedule("cron.edit", {"schedule": schedule, "set": fields})
+        return await self._schedule("cron.edit", {"schedule": schedule, "set": dict(fields)})
 
     @checked
     async def cron_pause(self, schedule: str) -> Schedule:
