@@ -82,13 +82,20 @@ impl Routes {
         let routes = Arc::clone(self);
         let request = Arc::new(request);
         let of_thread = Arc::clone(&request);
+        let descent = facts.descent.clone();
         let weighing = tokio::task::spawn_blocking(move || {
             facts.routing = routes.routing(&of_thread, &facts);
             drop(of_thread);
             facts
         });
-        // A thread that dies says nothing of its request, which is then as one without rules.
-        let facts = weighing.await.unwrap_or_default();
+        // A thread that dies says nothing of its request, which is then as one without rules; where it
+        // comes from counts all the same.
+        let facts = weighing.await.unwrap_or_else(|_died| {
+            Box::new(RequestContext {
+                descent,
+                ..RequestContext::default()
+            })
+        });
         (Arc::unwrap_or_clone(request), facts)
     }
 
