@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use crate::support::{AGENTD, Daemon, Place, Reaped, wait_for};
 
 /// A request and its one answer, which must be no error.
-fn ask(daemon: &Daemon, request: &Value) -> Value {
+pub fn ask(daemon: &Daemon, request: &Value) -> Value {
     let answer = daemon.ask(&request.to_string()).remove(0);
     assert_ne!(answer["type"], "error", "{request}: {answer:#}");
     answer
 }
 
-fn refused(daemon: &Daemon, request: &Value) -> Value {
+pub fn refused(daemon: &Daemon, request: &Value) -> Value {
     let answer = daemon.ask(&request.to_string()).remove(0);
     assert_eq!(answer["type"], "error", "{request}: {answer:#}");
     answer
 }
 
 /// Adds a schedule; gives its id.
-fn add(daemon: &Daemon, fields: &Value) -> String {
+pub fn add(daemon: &Daemon, fields: &Value) -> String {
     let mut request = json!({"type": "cron.add", "send": {"text": "tick"}});
     let fields = fields.as_object().unwrap().clone();
     request.as_object_mut().unwrap().extend(fields);
@@ -32,17 +32,17 @@ fn add(daemon: &Daemon, fields: &Value) -> String {
     row["schedule"].as_str().unwrap().to_owned()
 }
 
-fn runs(daemon: &Daemon, schedule: &str) -> Vec<Value> {
+pub fn runs(daemon: &Daemon, schedule: &str) -> Vec<Value> {
     let asked = json!({"type": "cron.runs", "schedule": schedule, "limit": 500});
     ask(daemon, &asked)["runs"].as_array().unwrap().clone()
 }
 
-fn row(daemon: &Daemon, schedule: &str) -> Value {
+pub fn row(daemon: &Daemon, schedule: &str) -> Value {
     ask(daemon, &json!({"type": "cron.list", "schedule": schedule}))["schedules"][0].clone()
 }
 
 /// Waits until the runs of a schedule show a fact.
-fn until<T>(
+pub fn until<T>(
     daemon: &Daemon,
     schedule: &str,
     fact: &str,
@@ -51,7 +51,7 @@ fn until<T>(
     wait_for(fact, || look(&runs(daemon, schedule)))
 }
 
-fn done(run: &Value) -> bool {
+pub fn done(run: &Value) -> bool {
     run["outcome"] == "job" && run["state"] == "completed"
 }
 
@@ -498,73 +498,6 @@ fn cron_run_that_is_refused_is_told() {
         run["error"].as_str().unwrap().starts_with("`cwd` is"),
         "{run:#}"
     );
-}
-
-/// A job that is held goes on only when somebody says so.
-#[test]
-fn cron_goes_on_beside_a_held_run() {
-    let daemon = Daemon::start();
-    let mut first = daemon.connect();
-    first
-        .send(r#"{"type":"send","agent":"chaos","session":"s","text":"chaos:wait-file /nowhere"}"#);
-    first.until("running");
-    let fields = json!({"every": "1s", "send": {"text": "tick", "session": "s"}});
-    let schedule = add(&daemon, &fields);
-    until(&daemon, &schedule, "a run waits behind it", |runs| {
-        (!runs.is_empty()).then_some(())
-    });
-    let daemon = daemon.kill().start();
-    let state = |run: &Value| run["state"].as_str().map(str::to_owned);
-    until(
-        &daemon,
-        &schedule,
-        "the run is held, and others come",
-        |runs| {
-            let held = runs.iter().any(|run| state(run).as_deref() == Some("held"));
-            let jobs = runs.iter().filter(|run| run["job"].is_string()).count();
-            (held && jobs > 1).then_some(())
-        },
-    );
-}
-
-/// What was sent since a backup isn't known.
-#[test]
-fn cron_of_a_backup_rests_until_resumed() {
-    let daemon = Daemon::start();
-    let schedule = add(&daemon, &json!({"every": "1s"}));
-    let copy = daemon.path("copy.db");
-    let made = daemon.agentctl(&["backup", copy.to_str().unwrap()]);
-    assert_eq!(made.code, Some(0), "{made:?}");
-    until(&daemon, &schedule, "it was sent since", |runs| {
-        runs.iter().any(done).then_some(())
-    });
-    assert_eq!(daemon.agentctl(&["stop"]).code, Some(0));
-    let place = daemon.kill();
-    let restored = place.agentctl(&["restore", copy.to_str().unwrap()]);
-    assert_eq!(restored.code, Some(0), "{restored:?}");
-    let told = "1 schedule is paused: `agentctl cron resume ID` lets it go on";
-    assert!(restored.stdout.contains(told), "{restored:?}");
-    let daemon = place.start();
-    let paused = row(&daemon, &schedule);
-    assert_eq!(paused["state"], "paused", "{paused}");
-    assert!(
-        paused["why"]
-            .as_str()
-            .unwrap()
-            .contains("comes from a backup")
-    );
-    ask(
-        &daemon,
-        &json!({"type": "cron.resume", "schedule": schedule}),
-    );
-    until(&daemon, &schedule, "it goes on", |runs| {
-        runs.iter().any(done).then_some(())
-    });
-    // What a list could not hold is refused.
-    let text = "x".repeat(200 * 1024);
-    let large = json!({"type": "cron.add", "every": "1h", "send": {"text": text}});
-    let error = refused(&daemon, &large)["error"].to_string();
-    assert!(error.contains("expected at most 131072"), "{error}");
 }
 
 #[test]

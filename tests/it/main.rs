@@ -38,6 +38,7 @@ mod completions;
 mod config_written;
 mod crash;
 mod cron;
+mod cron_rests;
 mod cursors;
 mod descriptors;
 mod doctor;

@@ -3,6 +3,7 @@
 //! Owns how rows become those of the protocol. Must not change anything.
 
 use std::path::Path;
+use std::time::Duration;
 
 use agentd_core::rfc3339;
 use agentd_core::store::Loaded;
@@ -223,6 +224,8 @@ pub fn paused_schedules(dir: &Path) -> rusqlite::Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let conn = reopen_to_read(&path)?;
+    // A daemon that was stopped may hold a lock for ever.
+    conn.busy_timeout(Duration::ZERO)?;
     let mut paused = conn.prepare(
         "SELECT id, name, why FROM schedules WHERE state = 'paused' AND why IS NOT NULL",
     )?;
