@@ -155,6 +155,16 @@ pub(super) fn reopen_to_read(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
+/// The store in `dir` as seen from outside, while somebody has it open: to look at one that nobody has
+/// would make files beside it.
+pub(super) fn beside_its_writer(dir: &Path) -> rusqlite::Result<Option<Connection>> {
+    let path = dir.join(FILE);
+    match beside(&path, "-shm").exists() {
+        true => reopen_to_read(&path).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Does something without waiting for what others have locked.
 pub(super) fn at_once<T>(
     conn: &Connection,

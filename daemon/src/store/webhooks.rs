@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::columns::{int, nat, shown};
-use super::schema::{FILE, beside, reopen_to_read};
+use super::schema::beside_its_writer;
 use super::{ENDED, Store, WriterMessage};
 
 /// One that was delivered is kept so long, for people to look at, in milliseconds.
@@ -401,17 +401,14 @@ pub(super) fn forget(conn: &Connection, now_ms: i64) -> rusqlite::Result<usize> 
     Ok(gone)
 }
 
-/// How many were given up, as seen from outside while somebody has the store open: to look at one
-/// that nobody has would make files beside it.
+/// How many were given up, as seen from outside while somebody has the store open.
 ///
 /// # Errors
 /// When the store in `dir` can't be read, or has another version.
 pub fn given_up(dir: &Path) -> rusqlite::Result<u64> {
-    let path = dir.join(FILE);
-    if !beside(&path, "-shm").exists() {
+    let Some(conn) = beside_its_writer(dir)? else {
         return Ok(0);
-    }
-    let conn = reopen_to_read(&path)?;
+    };
     let dead = "SELECT count(*) FROM webhooks WHERE state = 'dead' AND job IS NOT NULL";
     conn.query_row(dead, [], |row| row.get(0).map(nat))
 }

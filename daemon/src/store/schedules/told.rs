@@ -18,7 +18,7 @@ use super::id_of;
 use crate::store::columns::{int, nat};
 use crate::store::lists::{self, Long};
 use crate::store::read::PAGE_BYTES;
-use crate::store::schema::{FILE, beside, reopen_to_read};
+use crate::store::schema::beside_its_writer;
 
 const ROW: &str = "id, name, state, why, spec, upcoming, failures, created_at";
 
@@ -219,11 +219,9 @@ fn paused_row(row: &Row<'_>) -> rusqlite::Result<String> {
 /// # Errors
 /// When the store in `dir` can't be read, or has another version.
 pub fn paused_schedules(dir: &Path) -> rusqlite::Result<Vec<String>> {
-    let path = dir.join(FILE);
-    if !beside(&path, "-shm").exists() {
+    let Some(conn) = beside_its_writer(dir)? else {
         return Ok(Vec::new());
-    }
-    let conn = reopen_to_read(&path)?;
+    };
     // A daemon that was stopped may hold a lock for ever.
     conn.busy_timeout(Duration::ZERO)?;
     let mut paused = conn.prepare(
